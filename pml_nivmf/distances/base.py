@@ -1,0 +1,69 @@
+"""What all our distances share: they keep the embeddings' norm; one formula serves all pairs and matched rows."""
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+import torch
+from pytorch_metric_learning.distances import BaseDistance
+from torch import Tensor
+
+from ..functional.pairing import CROSS, ROWWISE, Pairing, at_least_float32
+
+_FIXED_OPTIONS = {"normalize_embeddings": False, "p": 2, "power": 1, "is_inverted": False}
+
+
+class NormCarryingDistance(BaseDistance, ABC):
+    """A PML distance between von Mises-Fisher distributions: an embedding z has direction z/‖z‖ and concentration ‖z‖.
+
+    Lower is closer; values may be negative. Queries are never normalised. Half precision is computed in float32, with
+    autocast off, and the result stays float32. To add a distance, implement `relative`, `offset` and `slope_per_unit`.
+    """
+
+    def __init__(self, **kwargs: Any):
+        for name, value in _FIXED_OPTIONS.items():
+            if kwargs.setdefault(name, value) != value:
+                raise ValueError(
+                    f"{type(self).__name__} needs {name}={value}, got {kwargs[name]}: the norm is its data"
+                )
+        super().__init__(**kwargs)
+
+    @abstractmethod
+    def relative(self, query: Tensor, reference: Tensor, pairing: Pairing) -> Tensor:
+        """The distance without `offset`, in float32 or float64: what losses use, precise also at small temperatures."""
+
+    @abstractmethod
+    def offset(self, dim: int) -> float:
+        """The part of the distance that is the same for every pair, in M = `dim` dimensions."""
+
+    @abstractmethod
+    def slope_per_unit(self, query_concentration: Tensor, dim: int) -> Tensor:
+        """How fast the distance falls with the cosine, divided by the reference's concentration, where that is small.
+
+        A softmax over −distance/t then starts with a cosine scale of concentration·slope/t.
+        """
+
+    def compute_mat(self, query_emb: Tensor, ref_emb: Tensor) -> Tensor:
+        return self._compare(query_emb, ref_emb, CROSS)
+
+    def pairwise_distance(self, query_emb: Tensor, ref_emb: Tensor) -> Tensor:
+        self.check_shapes(query_emb, ref_emb)
+        return self._compare(query_emb, ref_emb, ROWWISE)
+
+    def check_shapes(self, query_emb: Tensor, ref_emb: Tensor | None) -> None:
+        super().check_shapes(query_emb, ref_emb)
+        if ref_emb is not None and ref_emb.shape[1] not in self.reference_widths(query_emb.shape[1]):
+            allowed = " or ".join(map(str, self.reference_widths(query_emb.shape[1])))
+            raise ValueError(
+                f"{type(self).__name__}: queries have width {query_emb.shape[1]}, so references must have width "
+                f"{allowed}, got {ref_emb.shape[1]}"
+            )
+
+    def reference_widths(self, query_width: int) -> tuple[int, ...]:
+        """Widths a reference may have for queries of this width."""
+        return (query_width,)
+
+    def _compare(self, query: Tensor, reference: Tensor, pairing: Pairing) -> Tensor:
+        with torch.autocast(query.device.type, enabled=False):
+            dtype = torch.promote_types(at_least_float32(query).dtype, at_least_float32(reference).dtype)
+            distances = self.relative(query.to(dtype), reference.to(dtype), pairing)
+            return distances + self.offset(query.shape[1])

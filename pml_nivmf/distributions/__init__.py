@@ -1,0 +1,7 @@
+"""vMF and nivMF as citizens of torch.distributions: imports functional only."""
+
+from .constraints import unit_vector
+from .non_isotropic import NonIsotropicVonMisesFisher
+from .von_mises_fisher import VonMisesFisher
+
+__all__ = ["NonIsotropicVonMisesFisher", "VonMisesFisher", "unit_vector"]

@@ -1,0 +1,36 @@
+"""Constraints that torch.distributions validates arguments and samples with."""
+
+import torch
+from torch import Tensor
+from torch.distributions import constraints
+
+from ..functional.pairing import at_least_float32
+
+# How far from one a length may be; directions computed in half precision are unit to about three digits.
+_TOLERANCE = {torch.float64: 1e-6, torch.float32: 1e-4}
+_HALF_TOLERANCE = 1e-2
+
+
+class _UnitVector(constraints.Constraint):
+    """Vectors of Euclidean length one along the last axis."""
+
+    event_dim = 1
+
+    def check(self, value: Tensor) -> Tensor:
+        length = torch.linalg.vector_norm(at_least_float32(value), dim=-1)
+        return (length - 1).abs() < _TOLERANCE.get(value.dtype, _HALF_TOLERANCE)
+
+
+class _NonnegativeFinite(constraints.Constraint):
+    def check(self, value: Tensor) -> Tensor:
+        return (value >= 0) & torch.isfinite(value)
+
+
+class _PositiveFinite(constraints.Constraint):
+    def check(self, value: Tensor) -> Tensor:
+        return (value > 0) & torch.isfinite(value)
+
+
+unit_vector = _UnitVector()
+nonnegative_finite = _NonnegativeFinite()
+positive_finite_vector = constraints.independent(_PositiveFinite(), 1)

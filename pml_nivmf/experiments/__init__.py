@@ -1,0 +1,1 @@
+"""Programs that use the library: for now, the speed benchmark."""

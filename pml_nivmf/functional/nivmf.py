@@ -1,0 +1,166 @@
+r"""Densities and expected likelihoods of non-isotropic von Mises-Fisher distributions, by two matrix products.
+
+For a proxy with mean direction μ and K = diag(κ_1 … κ_M), with κ̃ = ‖Kμ‖,
+
+    log ρ(x) = log C_M(κ̃) + log D + ⟨x, K²μ⟩/‖Kx‖,
+    log D = Σ log κ_m − log κ̃           normalizer="paper": a heuristic, ρ does not integrate to one
+    log D = Σ log κ_m − M·log‖Kx‖       normalizer="exact": the Jacobian of x ↦ Kx/‖Kx‖, ρ integrates to one
+
+⟨x, K²μ⟩ = X·(W∘μ)ᵀ and ‖Kx‖² = (X∘X)·Wᵀ with W = κ² serve all pairs at once, whether X are images or samples.
+All values are relative to the uniform density on the sphere: add log C_M(0) for the density itself.
+"""
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from .pairing import Pairing, squared_norm
+from .vmf import normalizer_change, relative_log_normalizer_of_square, second_moment_terms
+
+NORMALIZERS = ("exact", "paper")
+
+
+@dataclass(frozen=True)
+class NivMFTerms:
+    """What a set of nivMF distributions contributes to every comparison; (...) is the shape of the set."""
+
+    weight: Tensor  # W = κ², (..., M)
+    pull: Tensor  # W∘p for direction vectors p of any length, (..., M)
+    inverse_length: Tensor  # 1/‖p‖, so that K²μ = pull·inverse_length, (...)
+    pull_squared: Tensor  # ‖K²μ‖², (...)
+    trace: Tensor  # tr K², (...)
+    mean_log: Tensor  # (1/M)·Σ log κ_m, (...)
+    constant: Tensor  # the part of the log-density that does not depend on x, (...)
+    exact: bool
+
+    def log_jacobian(self, squared: Tensor) -> Tensor:
+        """Σ log κ_m − M·log‖Kx‖ from ‖Kx‖²; scaled by the geometric mean of κ first, or float32 would cancel."""
+        return -0.5 * self.weight.shape[-1] * torch.log(squared * torch.exp(-2 * self.mean_log))
+
+
+def nivmf_terms(direction: Tensor, log_concentration: Tensor, normalizer: str) -> NivMFTerms:
+    """Prepare proxies for comparison: `direction` (..., M) of any positive length, log κ_m of the same shape."""
+    check_normalizer(normalizer)
+    dim = direction.shape[-1]
+    weight, pull, length_squared, resultant, trace, pull_squared = _ClassSums.apply(direction, log_concentration)
+    inverse_squared = 1 / length_squared
+    resultant = resultant * inverse_squared  # κ̃²
+    mean_log = log_concentration.mean(-1)
+    constant = relative_log_normalizer_of_square(resultant, dim)
+    if normalizer == "paper":
+        constant = constant + dim * mean_log - 0.5 * torch.log(resultant)
+    return NivMFTerms(
+        weight=weight,
+        pull=pull,
+        inverse_length=torch.sqrt(inverse_squared),
+        pull_squared=pull_squared * inverse_squared,
+        trace=trace,
+        mean_log=mean_log,
+        constant=constant,
+        exact=normalizer == "exact",
+    )
+
+
+def check_normalizer(normalizer: str) -> None:
+    if normalizer not in NORMALIZERS:
+        raise ValueError(f'normalizer must be "exact" or "paper", got {normalizer!r}')
+
+
+def relative_nivmf_log_density(points: Tensor, terms: NivMFTerms, pairing: Pairing) -> Tensor:
+    """log ρ(x) − log C_M(0) at unit vectors x (..., M)."""
+    return _exponent(points, terms, pairing, terms.inverse_length) + terms.constant
+
+
+def monte_carlo_log_likelihood(
+    samples: Tensor, terms: NivMFTerms, pairing: Pairing, temperature: Tensor | float = 1.0
+) -> Tensor:
+    """log (1/N)·Σ_i ρ(z_i)^{1/t} from samples (N, B, M) of the images' vMFs."""
+    exponent = _exponent(samples, terms, pairing, terms.inverse_length / temperature, 1 / temperature)
+    return torch.logsumexp(exponent, dim=0) + (terms.constant / temperature - math.log(samples.shape[0]))
+
+
+def analytic_log_likelihood(
+    query: Tensor, terms: NivMFTerms, pairing: Pairing, temperature: Tensor | float = 1.0
+) -> Tensor:
+    r"""log E[ρ(x)^{1/t}] for x ~ vMF with natural parameter z = `query`, in closed form and without noise.
+
+    ‖Kx‖² hardly varies in high dimension and is replaced by its mean q = α·(tr K² + β·Σ κ_m²z_m²), where
+    E[xxᵀ] = α(I + βzzᵀ). What remains is the vMF's moment-generating function at a/(t√q), a = K²μ:
+
+        log E e^{⟨x,a⟩/(t√q)} = r(‖z‖) − r(‖z + a/(t√q)‖).
+
+    Exact for K = c·I.
+    """
+    dim = query.shape[-1]
+    query_squared = squared_norm(query)
+    alpha, beta = second_moment_terms(query_squared, dim)
+    mean_squared = pairing.per_query(alpha) * terms.trace
+    mean_squared = mean_squared + pairing.product((alpha * beta).unsqueeze(-1) * query * query, terms.weight)  # q
+    inverse_root = torch.rsqrt(mean_squared)
+    linear = pairing.product(query, terms.pull) * (2 * terms.inverse_length / temperature)
+    delta = inverse_root * (linear + inverse_root * (terms.pull_squared / temperature**2))
+    base = pairing.per_query(query_squared)
+    constant = terms.constant + terms.log_jacobian(mean_squared) if terms.exact else terms.constant
+    return constant / temperature - normalizer_change(base, delta.maximum(-base), dim)
+
+
+def _exponent(
+    points: Tensor, terms: NivMFTerms, pairing: Pairing, scale: Tensor, jacobian_scale: Tensor | float = 1.0
+) -> Tensor:
+    """The part of log ρ(x) that depends on x, with ⟨x, pull⟩/‖Kx‖ times `scale`."""
+    squared = pairing.product(points.square(), terms.weight)  # ‖Kx‖²
+    exponent = _OverRoot.apply(pairing.product(points, terms.pull), squared) * scale
+    if terms.exact:
+        exponent = exponent + terms.log_jacobian(squared) * jacobian_scale
+    return exponent
+
+
+class _ClassSums(torch.autograd.Function):
+    """(W, W∘p, Σp², ΣWp², ΣW, ΣW²p²) for W = e^{2·log κ}: one node, because these tensors are as large as the proxies.
+
+    Autograd would pass over them three times as often, and memory traffic is what a step with many classes costs.
+    """
+
+    @staticmethod
+    def forward(direction: Tensor, log_concentration: Tensor) -> tuple[Tensor, ...]:  # type: ignore[override]
+        weight = (2 * log_concentration).exp_()
+        pull = weight * direction
+        vecdot = torch.linalg.vecdot
+        sums = (vecdot(direction, direction), vecdot(pull, direction), weight.sum(-1), vecdot(pull, pull))
+        return weight, pull, *sums
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):  # type: ignore[no-untyped-def,override]
+        ctx.save_for_backward(inputs[0], output[0], output[1])
+
+    @staticmethod
+    def backward(ctx, grad_weight, grad_pull, *grad_sums):  # type: ignore[no-untyped-def,override]
+        direction, weight, pull = ctx.saved_tensors
+        length, resultant, trace, pull_squared = (grad.unsqueeze(-1) for grad in grad_sums)
+        # In place where nobody differentiates the backward itself.
+        addcmul = torch.addcmul if torch.is_grad_enabled() else torch.Tensor.addcmul_
+        grad_pull = addcmul(torch.addcmul(grad_pull, direction, resultant), pull, pull_squared, value=2)
+        grad_direction = addcmul(addcmul(grad_pull * weight, pull, resultant), direction, length, value=2)
+        grad_weight = addcmul(grad_weight + trace, grad_pull, direction)
+        return grad_direction, torch.addcmul(weight.new_zeros(()), grad_weight, weight, value=2)
+
+
+class _OverRoot(torch.autograd.Function):
+    """n/√s, one node for the largest tensors of a step, (N·B, C)."""
+
+    @staticmethod
+    def forward(numerator: Tensor, squared: Tensor) -> Tensor:  # type: ignore[override]
+        return numerator * torch.rsqrt(squared)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):  # type: ignore[no-untyped-def,override]
+        ctx.save_for_backward(inputs[1], output)
+
+    @staticmethod
+    def backward(ctx, grad):  # type: ignore[no-untyped-def,override]
+        squared, output = ctx.saved_tensors
+        inverse_root = torch.rsqrt(squared)
+        grad_numerator = grad * inverse_root
+        return grad_numerator, torch.addcmul(squared.new_zeros(()), grad_numerator * output, inverse_root, value=-0.5)

@@ -1,0 +1,52 @@
+r"""Distances between two von Mises-Fisher distributions with natural parameters z = κ_z·μ_z and p = κ_p·μ_p.
+
+Everything is written with ‖z‖², ⟨z, p⟩ and ‖p‖² only, so nothing is singular at z = 0, and with densities relative to
+the uniform density on the sphere: r(κ) = log C_M(κ) − log C_M(0). The constant that this leaves out is the same for
+every pair and is given by `ppk_offset`.
+"""
+
+from torch import Tensor
+
+from .pairing import Pairing, squared_norm, unit_vectors
+from .vmf import log_uniform_density, normalizer_change, relative_log_normalizer_of_square, second_moment_terms
+
+
+def relative_ppk_distance(query: Tensor, reference: Tensor, gamma: float, pairing: Pairing) -> Tensor:
+    r"""−log of the probability product kernel ∫ ζ_z^γ ζ_p^γ over the sphere, up to `ppk_offset`:
+
+    −γ·(r(κ_z) + r(κ_p)) + r(γ·‖z + p‖).
+
+    r(γ‖z+p‖) is taken as r(γκ_z) plus a change, because both are large where the change is what matters.
+    """
+    dim = query.shape[-1]
+    query_squared = squared_norm(query)
+    reference_squared = squared_norm(reference)
+    base = pairing.per_query(gamma**2 * query_squared)
+    delta = gamma**2 * (2 * pairing.product(query, reference) + reference_squared)
+    # ‖z + p‖² ≥ 0; rounding may say otherwise where z = −p.
+    change = normalizer_change(base, delta.maximum(-base), dim)
+    per_query = relative_log_normalizer_of_square(gamma**2 * query_squared, dim)
+    per_query = per_query - gamma * relative_log_normalizer_of_square(query_squared, dim)
+    return change + pairing.per_query(per_query) - gamma * relative_log_normalizer_of_square(reference_squared, dim)
+
+
+def ppk_offset(gamma: float, dim: int) -> float:
+    """What the PPK distance has beyond `relative_ppk_distance`: (1 − 2γ)·log C_M(0)."""
+    return (1 - 2 * gamma) * log_uniform_density(dim)
+
+
+def kl_distance(query: Tensor, reference: Tensor, form: str, pairing: Pairing) -> Tensor:
+    """KL(vMF(z) ‖ vMF(p)) = log C(κ_z) − log C(κ_p) + A_M(κ_z)·(κ_z − κ_p·cos), `form="exact"`;
+
+    `form="paper"` drops the factor A_M(κ_z), as the paper prints it. A_M(κ_z)·κ_p·cos = (A_M(κ_z)/κ_z)·⟨z, p⟩.
+    """
+    dim = query.shape[-1]
+    query_squared = squared_norm(query)
+    normalizers = pairing.per_query(relative_log_normalizer_of_square(query_squared, dim))
+    normalizers = normalizers - relative_log_normalizer_of_square(squared_norm(reference), dim)
+    if form == "exact":
+        ratio = second_moment_terms(query_squared, dim)[0]
+        inner = pairing.per_query(query_squared) - pairing.product(query, reference)
+        return normalizers + pairing.per_query(ratio) * inner
+    loc = unit_vectors(query)
+    return normalizers + pairing.per_query((loc * query).sum(-1)) - pairing.product(loc, reference)

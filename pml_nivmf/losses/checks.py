@@ -1,0 +1,66 @@
+"""Checks of what a user hands to a loss: each names the offending value and, where there is one, the remedy."""
+
+import math
+
+import torch
+from torch import Tensor
+
+
+def check_count(name: str, value: int, at_least: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < at_least:
+        raise ValueError(f"{name} must be an integer of at least {at_least}, got {value!r}")
+    return value
+
+
+def check_positive(name: str, value: float) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
+        raise ValueError(f"{name} must be a positive number, got {value!r}")
+    return float(value)
+
+
+def check_option(name: str, value: str, options: tuple[str, ...]) -> str:
+    if value not in options:
+        raise ValueError(f"{name} must be one of {', '.join(options)}, got {value!r}")
+    return value
+
+
+def check_embeddings(embeddings: Tensor, embedding_size: int) -> None:
+    """(batch, embedding_size), at least one row, floating point, finite."""
+    if embeddings.ndim != 2:
+        raise ValueError(
+            f"embeddings must be a 2D tensor of shape (batch_size, embedding_size), got shape {tuple(embeddings.shape)}"
+        )
+    if embeddings.shape[1] != embedding_size:
+        raise ValueError(f"embeddings have width {embeddings.shape[1]}, this loss was built for {embedding_size}")
+    if embeddings.shape[0] == 0:
+        raise ValueError("embeddings are empty: a batch needs at least one row")
+    if not embeddings.is_floating_point():
+        raise ValueError(f"embeddings must be floating point, got {embeddings.dtype}")
+    # One reduction that is not finite as soon as any entry is not, or a squared norm overflows.
+    norms = torch.linalg.vector_norm(embeddings.detach(), dim=1, dtype=_norm_dtype(embeddings))
+    if not bool(torch.isfinite(norms * norms).all()):
+        _raise_not_finite(embeddings, norms)
+
+
+def _norm_dtype(embeddings: Tensor) -> torch.dtype:
+    return torch.promote_types(embeddings.dtype, torch.float32)
+
+
+def _raise_not_finite(embeddings: Tensor, norms: Tensor) -> None:
+    row = int((~torch.isfinite(norms * norms)).nonzero()[0])
+    if bool(torch.isfinite(embeddings[row]).all()):
+        raise ValueError(f"embeddings: the norm of row {row} is too large to be squared in {norms.dtype}")
+    kind = "NaN" if bool(torch.isnan(embeddings[row]).any()) else "infinity"
+    raise ValueError(f"embeddings hold {kind}, first in row {row}: look at the learning rate and the model's inputs")
+
+
+def check_labels(labels: Tensor, num_classes: int) -> None:
+    """Integers in [0, num_classes)."""
+    if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
+        raise ValueError(f"labels must be integers, got {labels.dtype}")
+    outside = (labels < 0) | (labels >= num_classes)
+    if bool(outside.any()):
+        label = int(labels[outside][0])
+        raise ValueError(
+            f"label {label} is out of range for num_classes={num_classes}: labels must be 0 … {num_classes - 1}"
+        )
