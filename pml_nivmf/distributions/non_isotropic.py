@@ -1,6 +1,6 @@
 """The non-isotropic von Mises-Fisher distribution as a torch.distributions.Distribution."""
 
-from typing import ClassVar
+from typing import ClassVar, TypeAlias
 
 import torch
 from torch import Size, Tensor
@@ -14,6 +14,8 @@ from ..functional.vmf import log_uniform_density
 from .constraints import positive_finite_vector, unit_vector
 
 _MODE_MAX_STEPS = 10_000
+
+_Shape: TypeAlias = Size | list[int] | tuple[int, ...]
 
 
 class NonIsotropicVonMisesFisher(Distribution):
@@ -56,7 +58,7 @@ class NonIsotropicVonMisesFisher(Distribution):
         return self.normalizer == "exact"
 
     def expand(
-        self, batch_shape: Size, _instance: "NonIsotropicVonMisesFisher | None" = None
+        self, batch_shape: _Shape, _instance: "NonIsotropicVonMisesFisher | None" = None
     ) -> "NonIsotropicVonMisesFisher":
         new = self._get_checked_instance(NonIsotropicVonMisesFisher, _instance)
         batch_shape = Size(batch_shape)
@@ -100,7 +102,7 @@ class NonIsotropicVonMisesFisher(Distribution):
         relative = relative_nivmf_log_density(at_least_float32(value), terms, ROWWISE)
         return (relative + log_uniform_density(self.event_shape[0])).to(self.loc.dtype)
 
-    def rsample(self, sample_shape: Size | tuple[int, ...] = (), antithetic: bool = False) -> Tensor:
+    def rsample(self, sample_shape: _Shape = (), antithetic: bool = False) -> Tensor:
         """Exact draws K⁻¹x̃/‖K⁻¹x̃‖, differentiable in loc and concentration."""
         if self.normalizer != "exact":
             raise NotImplementedError(

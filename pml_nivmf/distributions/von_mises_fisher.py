@@ -1,6 +1,6 @@
 """The von Mises-Fisher distribution as a torch.distributions.Distribution."""
 
-from typing import ClassVar
+from typing import ClassVar, TypeAlias
 
 import torch
 from torch import Size, Tensor
@@ -12,6 +12,8 @@ from ..functional.ppk import kl_distance
 from ..functional.sampling import sample_vmf
 from ..functional.vmf import log_vmf_normalizer, mean_resultant_length
 from .constraints import nonnegative_finite, unit_vector
+
+_Shape: TypeAlias = Size | list[int] | tuple[int, ...]
 
 
 class VonMisesFisher(Distribution):
@@ -37,7 +39,7 @@ class VonMisesFisher(Distribution):
         self.concentration = concentration.expand(batch_shape)
         super().__init__(batch_shape, loc.shape[-1:], validate_args=validate_args)
 
-    def expand(self, batch_shape: Size, _instance: "VonMisesFisher | None" = None) -> "VonMisesFisher":
+    def expand(self, batch_shape: _Shape, _instance: "VonMisesFisher | None" = None) -> "VonMisesFisher":
         new = self._get_checked_instance(VonMisesFisher, _instance)
         batch_shape = Size(batch_shape)
         new.loc = self.loc.expand(batch_shape + self.event_shape)
@@ -72,7 +74,7 @@ class VonMisesFisher(Distribution):
         mean_inner = self.concentration * mean_resultant_length(self.concentration, dim)
         return -log_vmf_normalizer(self.concentration, dim) - mean_inner
 
-    def rsample(self, sample_shape: Size | tuple[int, ...] = (), antithetic: bool = False) -> Tensor:
+    def rsample(self, sample_shape: _Shape = (), antithetic: bool = False) -> Tensor:
         """Reparametrised draws; `antithetic` pairs opposite tangents (see functional.sample_vmf)."""
         return sample_vmf(self.natural, tuple(sample_shape), antithetic=antithetic)
 

@@ -20,9 +20,9 @@ from ..losses.checks import check_count
 from .algorithm1 import algorithm1_loss
 
 BASELINE = "ProxyAnchorLoss"
-# The transcription builds a graph of batch × classes pieces: hours and tens of gigabytes beyond this many.
+# The transcription expands every image against every proxy: minutes and tens of gigabytes beyond this many pairs.
 _TRANSCRIPTION_MAX_PAIRS = 50_000
-_TRANSCRIPTION_ROUNDS = 2
+_TRANSCRIPTION_ROUNDS = 5
 
 
 class Shape(NamedTuple):

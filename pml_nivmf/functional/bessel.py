@@ -52,19 +52,19 @@ class _NormalizerChange(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(base: Tensor | None, delta: Tensor, order: float) -> tuple[Tensor, Tensor]:  # type: ignore[override]
+    def forward(base: Tensor | None, delta: Tensor, order: float) -> tuple[Tensor, Tensor]:
         if delta.dtype not in _SERIES_MIN_ORDER:
             raise TypeError(f"squared concentrations must be float32 or float64, got {delta.dtype}")
         return _evaluate(base, delta, order)
 
     @staticmethod
-    def setup_context(ctx, inputs, output):  # type: ignore[no-untyped-def,override]
+    def setup_context(ctx, inputs, output):  # type: ignore[no-untyped-def]
         base, delta, ctx.order = inputs
         ctx.save_for_backward(base, delta, output[1])
         ctx.set_materialize_grads(False)
 
     @staticmethod
-    def backward(ctx, grad_change, grad_ratio):  # type: ignore[no-untyped-def,override]
+    def backward(ctx, grad_change, grad_ratio):  # type: ignore[no-untyped-def]
         base, delta, ratio = ctx.saved_tensors
         grad_end = grad_change * ratio * -0.5 if grad_change is not None else torch.zeros_like(ratio)
         if grad_ratio is not None:
@@ -123,7 +123,7 @@ class _DebyeSeries:
 
     def change_and_ratio(self, base: Tensor | None, delta: Tensor, end: Tensor) -> tuple[Tensor, Tensor]:
         s1 = self.s(end)
-        s0 = 1.0 if base is None else self.s(base)
+        s0 = delta.new_ones(()) if base is None else self.s(base)
         rise = (s1 + s0).reciprocal_().mul_(delta).mul_(1 / self.order**2)  # s₁ − s₀
         p1 = 1 / s1
         change = (rise / (1 + s0)).log1p_().sub_(rise).mul_(self.order)

@@ -124,7 +124,7 @@ class _ClassSums(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(direction: Tensor, log_concentration: Tensor) -> tuple[Tensor, ...]:  # type: ignore[override]
+    def forward(direction: Tensor, log_concentration: Tensor) -> tuple[Tensor, ...]:
         weight = (2 * log_concentration).exp_()
         pull = weight * direction
         vecdot = torch.linalg.vecdot
@@ -132,11 +132,11 @@ class _ClassSums(torch.autograd.Function):
         return weight, pull, *sums
 
     @staticmethod
-    def setup_context(ctx, inputs, output):  # type: ignore[no-untyped-def,override]
+    def setup_context(ctx, inputs, output):  # type: ignore[no-untyped-def]
         ctx.save_for_backward(inputs[0], output[0], output[1])
 
     @staticmethod
-    def backward(ctx, grad_weight, grad_pull, *grad_sums):  # type: ignore[no-untyped-def,override]
+    def backward(ctx, grad_weight, grad_pull, *grad_sums):  # type: ignore[no-untyped-def]
         direction, weight, pull = ctx.saved_tensors
         length, resultant, trace, pull_squared = (grad.unsqueeze(-1) for grad in grad_sums)
         # In place where nobody differentiates the backward itself.
@@ -151,15 +151,15 @@ class _OverRoot(torch.autograd.Function):
     """n/√s, one node for the largest tensors of a step, (N·B, C)."""
 
     @staticmethod
-    def forward(numerator: Tensor, squared: Tensor) -> Tensor:  # type: ignore[override]
+    def forward(numerator: Tensor, squared: Tensor) -> Tensor:
         return numerator * torch.rsqrt(squared)
 
     @staticmethod
-    def setup_context(ctx, inputs, output):  # type: ignore[no-untyped-def,override]
+    def setup_context(ctx, inputs, output):  # type: ignore[no-untyped-def]
         ctx.save_for_backward(inputs[1], output)
 
     @staticmethod
-    def backward(ctx, grad):  # type: ignore[no-untyped-def,override]
+    def backward(ctx, grad):  # type: ignore[no-untyped-def]
         squared, output = ctx.saved_tensors
         inverse_root = torch.rsqrt(squared)
         grad_numerator = grad * inverse_root

@@ -73,16 +73,16 @@ class _Reparametrised(torch.autograd.Function):
     """Gives finished samples (draws, batch, M) their pathwise derivative with respect to ν (batch, M)."""
 
     @staticmethod
-    def forward(natural: Tensor, samples: Tensor, angle: Tensor) -> Tensor:  # type: ignore[override]
+    def forward(natural: Tensor, samples: Tensor, angle: Tensor) -> Tensor:
         return samples.view_as(samples)
 
     @staticmethod
-    def setup_context(ctx, inputs, output):  # type: ignore[no-untyped-def,override]
+    def setup_context(ctx, inputs, output):  # type: ignore[no-untyped-def]
         ctx.save_for_backward(*inputs)
 
     @staticmethod
     @torch.autograd.function.once_differentiable
-    def backward(ctx, grad):  # type: ignore[no-untyped-def,override]
+    def backward(ctx, grad):  # type: ignore[no-untyped-def]
         """Σ_i dx_i/dν·g_i, with P_x g = g − ⟨g,x⟩x and ⟨μ, P_x g⟩ = ⟨μ,g⟩ − ⟨g,x⟩·cos θ."""
         natural, samples, angle = ctx.saved_tensors
         loc, concentration = _polar(natural)

@@ -249,7 +249,7 @@ class ProxyLoss(WeightRegularizerMixin, BaseMetricLossFunction, ABC):
             norms = torch.linalg.vector_norm(embeddings, dim=1)
             if bool(((norms - 1).abs() < 1e-3).all()):
                 warnings.warn(
-                    "all embeddings have length one, but this loss reads the norm as certainty: do not normalise before it",
+                    "all embeddings have length one, but this loss reads the norm as certainty: pass them as they come",
                     stacklevel=2,
                 )
         if self.automatic_scale and (recalibrate or not self._scale_is_set) and bool((embeddings != 0).any()):

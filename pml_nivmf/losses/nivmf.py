@@ -51,7 +51,8 @@ class NivMFSoftmaxLoss(ProxyLoss):
         return self.distance.draw(embeddings)
 
     def _logits(self, query: Tensor, *class_parameters: Tensor) -> Tensor:
-        terms = nivmf_terms(*class_parameters, self.distance.normalizer)
+        proxies, log_concentration = class_parameters
+        terms = nivmf_terms(proxies, log_concentration, self.distance.normalizer)
         if self.temperature_position == "inside":
             return self.distance.tempered_log_likelihood(query, terms, CROSS, self.temperature)
         return self.distance.tempered_log_likelihood(query, terms, CROSS, 1.0) / self.temperature

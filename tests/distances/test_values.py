@@ -1,0 +1,188 @@
+"""Every distance against an independent numerical value."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from pml_nivmf.distances import (
+    BhattacharyyaDistance,
+    ExpectedLikelihoodDistance,
+    ExpectedLikelihoodNivMFDistance,
+    KLDistance,
+    NivMFDistance,
+    PPKDistance,
+    pack_nivmf,
+)
+from pml_nivmf.distributions import NonIsotropicVonMisesFisher, VonMisesFisher
+
+from .. import references
+
+
+def vectors(count: int, dim: int, norms: tuple[float, ...], seed: int = 0) -> torch.Tensor:
+    lengths = torch.tensor(norms, dtype=torch.float64).repeat(count)[:count]
+    return references.unit(count, dim, seed=seed) * lengths.unsqueeze(-1)
+
+
+@pytest.mark.parametrize("gamma", [0.25, 0.5, 1.0, 2.0])
+def test_ppk_by_quadrature(gamma):
+    points, weights = references.sphere_rule()
+    queries, refs = vectors(3, 3, (0.0, 2.0, 30.0)), vectors(2, 3, (5.0, 12.0), seed=1)
+    distances = PPKDistance(gamma)(queries, refs)
+    for i, z in enumerate(queries):
+        for j, p in enumerate(refs):
+            logs = [log_density(v, points) for v in (z, p)]
+            kernel = (torch.exp(gamma * sum(logs)) * weights).sum()
+            assert distances[i, j].item() == pytest.approx(-kernel.log().item(), abs=1e-9)
+
+
+def log_density(natural: torch.Tensor, points: torch.Tensor) -> torch.Tensor:
+    return float(references.log_normalizer(natural.norm().item(), 3)) + points @ natural
+
+
+def test_kl_by_quadrature():
+    points, weights = references.sphere_rule()
+    z, p = vectors(1, 3, (7.0,))[0], vectors(1, 3, (2.0,), seed=1)[0]
+    log_z, log_p = log_density(z, points), log_density(p, points)
+    expected = (log_z.exp() * (log_z - log_p) * weights).sum().item()
+    assert KLDistance()(z[None], p[None]).item() == pytest.approx(expected, abs=1e-9)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("dim", [64, 512, 2048])
+def test_high_dimension_by_mpmath(dim, dtype):
+    queries = vectors(3, dim, (0.2, 0.1 * dim, 4.0 * dim)).to(dtype)
+    refs = vectors(2, dim, (16.0, 0.5 * dim), seed=1).to(dtype)
+    tolerance = {"rel": 1e-10} if dtype == torch.float64 else {"rel": 2e-6, "abs": 2e-4}
+    formulas = {
+        ExpectedLikelihoodDistance(): lambda z, p: references.ppk(z, p, 1.0),
+        BhattacharyyaDistance(): lambda z, p: references.ppk(z, p, 0.5),
+        PPKDistance(2.0): lambda z, p: references.ppk(z, p, 2.0),
+        KLDistance(): references.kl,
+    }
+    for distance, formula in formulas.items():
+        values = distance(queries, refs)
+        for i, z in enumerate(queries.double().numpy()):
+            for j, p in enumerate(refs.double().numpy()):
+                assert values[i, j].item() == pytest.approx(formula(z, p), **tolerance)
+
+
+def test_paper_form_of_kl_drops_the_mean_resultant_length():
+    queries, refs = vectors(4, 32, (0.5, 3.0, 60.0)), vectors(3, 32, (2.0, 9.0), seed=1)
+    for form, factor in (("exact", references.mean_resultant_length), ("paper", lambda kappa, dim: 1.0)):
+        values = KLDistance(form=form)(queries, refs)
+        for i, z in enumerate(queries.numpy()):
+            for j, p in enumerate(refs.numpy()):
+                kz, kp = float(np.linalg.norm(z)), float(np.linalg.norm(p))
+                expected = references.log_normalizer(kz, 32) - references.log_normalizer(kp, 32)
+                expected += factor(kz, 32) * (kz - float(z @ p) / kz)
+                assert values[i, j].item() == pytest.approx(float(expected), abs=1e-10)
+
+
+def test_divergences_vanish_on_themselves_only():
+    z = vectors(5, 128, (0.0, 3.0, 30.0, 200.0, 500.0))
+    for distance in (KLDistance(), BhattacharyyaDistance()):
+        values = distance(z, z)
+        assert values.diagonal().abs().max() < 1e-10
+        assert (values + torch.eye(5) > 1e-6).all()
+
+
+@pytest.mark.parametrize("normalizer", ["exact", "paper"])
+def test_nivmf_is_the_negative_log_density(normalizer):
+    queries, loc = vectors(4, 6, (0.5, 10.0)), references.unit(3, 6, seed=1)
+    concentration = 0.5 + 5 * torch.rand(3, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    values = NivMFDistance(normalizer)(queries, pack_nivmf(loc, concentration))
+    rho = NonIsotropicVonMisesFisher(loc, concentration, normalizer=normalizer)
+    directions = queries / queries.norm(dim=-1, keepdim=True)
+    torch.testing.assert_close(values, -rho.log_prob(directions.unsqueeze(1)))
+
+
+@pytest.mark.parametrize("normalizer", ["exact", "paper"])
+def test_el_nivmf_by_quadrature(normalizer):
+    """Monte-Carlo on S² converges to the integral of the two densities."""
+    torch.manual_seed(0)
+    points, weights = references.sphere_rule(300)
+    z = vectors(1, 3, (4.0,))
+    loc, concentration = references.unit(1, 3, seed=1), torch.tensor([[1.0, 2.0, 5.0]], dtype=torch.float64)
+    rho = NonIsotropicVonMisesFisher(loc[0], concentration[0], normalizer=normalizer)
+    integral = ((log_density(z[0], points) + rho.log_prob(points)).exp() * weights).sum()
+    distance = ExpectedLikelihoodNivMFDistance(n_samples=400_000, normalizer=normalizer)
+    assert distance(z, pack_nivmf(loc, concentration)).item() == pytest.approx(-integral.log().item(), abs=5e-3)
+
+
+def isotropic(dim: int, kappa: float) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Proxies with K = c·I: packed, as natural parameters, and the paper normalizer's extra (M−1)·log c."""
+    loc = references.unit(4, dim, seed=1)
+    concentration = kappa * torch.tensor([0.5, 0.8, 1.0, 1.5], dtype=torch.float64).unsqueeze(-1)
+    extra = (dim - 1) * concentration.log().squeeze(-1)
+    return pack_nivmf(loc, concentration), concentration * loc, extra
+
+
+@pytest.mark.parametrize("dim", [2, 3, 64, 512])
+@pytest.mark.parametrize("normalizer", ["exact", "paper"])
+def test_analytic_is_closed_form_for_isotropic_proxies(dim, normalizer):
+    packed, natural, extra = isotropic(dim, 10.0)
+    z = vectors(5, dim, (0.0, 0.3, 1.0 * dim, 4.0 * dim))
+    values = ExpectedLikelihoodNivMFDistance(estimator="analytic", normalizer=normalizer)(z, packed)
+    expected = ExpectedLikelihoodDistance()(z, natural) - (extra if normalizer == "paper" else 0)
+    torch.testing.assert_close(values, expected, rtol=1e-10, atol=1e-9)
+
+
+@pytest.mark.parametrize("antithetic", [False, True])
+@pytest.mark.parametrize("normalizer", ["exact", "paper"])
+def test_monte_carlo_converges_to_the_closed_form(antithetic, normalizer):
+    """The error shrinks like 1/√N: sixteen times the samples, a quarter of the error."""
+    torch.manual_seed(0)
+    packed, natural, extra = isotropic(64, 6.0)
+    z = vectors(8, 64, (64.0,))
+    expected = ExpectedLikelihoodDistance()(z, natural) - (extra if normalizer == "paper" else 0)
+
+    def error(n_samples: int) -> float:
+        distance = ExpectedLikelihoodNivMFDistance(n_samples, normalizer, "monte_carlo", antithetic)
+        errors = torch.stack([distance(z, packed) - expected for _ in range(20)])
+        return errors.square().mean().sqrt().item()
+
+    errors = [error(n) for n in (64, 1024, 16384)]
+    assert errors[-1] < 0.01
+    for more, less in zip(errors[:-1], errors[1:], strict=True):
+        assert 3 < more / less < 5.4
+
+
+@pytest.mark.parametrize("kappa_z", [0.1, 1.0, 4.0])
+@pytest.mark.parametrize("dim", [64, 128])
+def test_analytic_accuracy_for_anisotropic_proxies(dim, kappa_z):
+    """normalizer="paper", κ_p = M/16, CV(κ) = 0.3: centred error under 3% of the spread over proxies."""
+    torch.manual_seed(0)
+    sigma = math.sqrt(math.log(1 + 0.3**2))
+    noise = torch.randn(16, dim, dtype=torch.float64)
+    concentration = dim / 16 * torch.exp(sigma * noise - sigma**2 / 2)
+    assert (concentration.std() / concentration.mean()).item() == pytest.approx(0.3, abs=0.05)
+    loc = references.unit(16, dim, seed=1)
+    z = kappa_z * dim * references.unit(dim)
+    integral, error = references.tilted_importance_sampling(z, loc, concentration, draws=4000)
+    length = (concentration * loc).norm(dim=-1)
+    log_c = torch.tensor([float(references.log_normalizer(k, dim)) for k in length.tolist()], dtype=torch.float64)
+    expected = -(integral + log_c + concentration.log().sum(-1) - length.log())
+    distance = ExpectedLikelihoodNivMFDistance(estimator="analytic", normalizer="paper")
+    difference = distance(z[None], pack_nivmf(loc, concentration))[0] - expected
+    spread = expected.std()
+    assert error.max() < 0.003 * spread, "the reference itself must be ten times better than the bound"
+    assert (difference - difference.mean()).abs().max() < 0.03 * spread
+
+
+def test_reference_sampler_agrees_with_known_moments():
+    torch.manual_seed(0)
+    natural = 50 * references.unit(64)
+    cosine = references.sample_vmf_by_gaussians(natural, 20_000) @ natural / 50
+    expected = float(references.mean_resultant_length(50.0, 64))
+    assert abs(cosine.mean() - expected) < 4 * cosine.std() / math.sqrt(20_000)
+
+
+def test_embedding_as_reference_is_its_vmf():
+    z, refs = vectors(4, 32, (5.0, 40.0)), vectors(3, 32, (0.0, 2.0, 30.0), seed=1)
+    values = ExpectedLikelihoodNivMFDistance(estimator="analytic", normalizer="exact")(z, refs)
+    torch.testing.assert_close(values, ExpectedLikelihoodDistance()(z, refs), rtol=1e-9, atol=1e-9)
+    points = NivMFDistance("exact")(z, refs)
+    rho = VonMisesFisher(references.unit(3, 32, seed=1), refs.norm(dim=-1))
+    torch.testing.assert_close(points, -rho.log_prob((z / z.norm(dim=-1, keepdim=True)).unsqueeze(1)))

@@ -1,0 +1,156 @@
+"""log C_M, its relative form and A_M against mpmath, closed forms, and finite differences."""
+
+import math
+
+import pytest
+import torch
+
+from pml_nivmf.functional import log_vmf_normalizer, mean_resultant_length, relative_log_normalizer
+from pml_nivmf.functional.vmf import normalizer_change, relative_log_normalizer_of_square, second_moment_terms
+
+from .. import references
+
+DIMS = (2, 3, 4, 5, 8, 16, 32, 64, 128, 512, 2048, 8192)
+KAPPAS = tuple(10.0**exponent for exponent in range(-3, 7))
+# relative tolerance, or absolute where the value is that small
+TOLERANCES = {torch.float64: (1e-10, 1e-15), torch.float32: (1e-6, 1e-7)}
+FUNCTIONS = {
+    relative_log_normalizer: references.relative_log_normalizer,
+    mean_resultant_length: references.mean_resultant_length,
+}
+
+
+@pytest.mark.parametrize("dtype", TOLERANCES)
+@pytest.mark.parametrize("function", FUNCTIONS)
+@pytest.mark.parametrize("dim", DIMS)
+def test_agrees_with_mpmath(dim, function, dtype):
+    relative, absolute = TOLERANCES[dtype]
+    for kappa in KAPPAS:
+        argument = torch.tensor(kappa, dtype=dtype)
+        expected = FUNCTIONS[function](argument.double().item(), dim)
+        error = abs(function(argument, dim).double().item() - expected)
+        assert error <= max(relative * abs(expected), absolute), (kappa, float(error / abs(expected)))
+
+
+@pytest.mark.parametrize("dim", [2, 3, 17, 128, 512])
+def test_small_values_keep_their_relative_precision(dim):
+    """Beyond what is asked: r(1e-3) ~ −1e-9 is right to 1e-6 of itself, not only to 1e-7 absolutely."""
+    argument = torch.tensor(1e-3)
+    expected = references.relative_log_normalizer(argument.double().item(), dim)
+    assert relative_log_normalizer(argument, dim).item() == pytest.approx(float(expected), rel=1e-6)
+
+
+@pytest.mark.parametrize("dim", [2, 3, 7, 128, 2048])
+def test_log_normalizer_is_the_definition(dim):
+    for kappa in (0.0, 0.5, 30.0, 4000.0):
+        value = log_vmf_normalizer(torch.tensor(kappa, dtype=torch.float64), dim).item()
+        assert value == pytest.approx(float(references.log_normalizer(kappa, dim)), rel=1e-12)
+
+
+def test_closed_forms():
+    kappa = torch.tensor([0.01, 1.0, 30.0, 700.0], dtype=torch.float64)
+    circle = -torch.log(torch.special.i0e(kappa)) - kappa
+    sphere = torch.log(kappa) - kappa - torch.log(-torch.expm1(-2 * kappa)) + math.log(2)
+    torch.testing.assert_close(relative_log_normalizer(kappa, 2), circle, rtol=1e-9, atol=1e-13)
+    torch.testing.assert_close(relative_log_normalizer(kappa, 3), sphere, rtol=1e-9, atol=1e-13)
+    torch.testing.assert_close(mean_resultant_length(kappa, 3), 1 / torch.tanh(kappa) - 1 / kappa, rtol=1e-10, atol=0)
+
+
+@pytest.mark.parametrize("dim", [2, 3, 16, 128, 512, 2048])
+def test_derivatives(dim):
+    kappa = torch.tensor([0.0, 1e-3, 0.5, 40.0, 300.0], dtype=torch.float64, requires_grad=True)
+    for function in (relative_log_normalizer, mean_resultant_length, log_vmf_normalizer):
+        assert torch.autograd.gradcheck(lambda k, f=function: f(k, dim), (kappa,))
+        assert torch.autograd.gradgradcheck(lambda k, f=function: f(k, dim), (kappa,))
+    (slope,) = torch.autograd.grad(relative_log_normalizer(kappa, dim).sum(), kappa)
+    torch.testing.assert_close(slope, -mean_resultant_length(kappa, dim))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("dim", [2, 3, 100, 8192])
+def test_finite_with_two_derivatives_everywhere(dim, dtype):
+    kappa = torch.tensor([0.0, 1e-30, 1e-8, 1.0, 1e3, 1e6], dtype=dtype, requires_grad=True)
+    for function in (relative_log_normalizer, mean_resultant_length):
+        value = function(kappa, dim)
+        (first,) = torch.autograd.grad(value.sum(), kappa, create_graph=True)
+        (second,) = torch.autograd.grad(first.sum(), kappa)
+        assert value.dtype == dtype
+        assert all(bool(torch.isfinite(t).all()) for t in (value, first, second))
+
+
+def test_no_float64_is_made_from_float32(monkeypatch):
+    """Devices without float64 must serve: no tensor of that type may appear on the way, forward or backward."""
+    seen = set()
+
+    class Watch(torch.utils._python_dispatch.TorchDispatchMode):
+        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+            result = function(*args, **(kwargs or {}))
+            seen.update(t.dtype for t in torch.utils._pytree.tree_leaves(result) if isinstance(t, torch.Tensor))
+            return result
+
+    kappa = torch.tensor([0.0, 3.0, 1e5], requires_grad=True)
+    with Watch():
+        for dim in (2, 512):
+            (relative_log_normalizer(kappa, dim) + mean_resultant_length(kappa, dim)).sum().backward()
+    assert torch.float64 not in seen
+    assert torch.float32 in seen
+
+
+def test_half_precision_keeps_its_dtype():
+    for dtype in (torch.float16, torch.bfloat16):
+        value = relative_log_normalizer(torch.tensor([0.0, 500.0], dtype=dtype), 512)
+        assert value.dtype == dtype
+        assert value[1].item() == pytest.approx(float(references.relative_log_normalizer(500.0, 512)), rel=1e-2)
+
+
+@pytest.mark.parametrize("dim", [2, 5, 64, 512])
+def test_change_is_a_difference_without_cancellation(dim):
+    base = torch.tensor((4.0 * dim) ** 2)
+    delta = torch.tensor([1.0, 100.0, 1e4])
+    expected = [
+        references.relative_log_normalizer(math.sqrt(base.item() + d), dim)
+        - references.relative_log_normalizer(math.sqrt(base.item()), dim)
+        for d in delta.tolist()
+    ]
+    torch.testing.assert_close(
+        normalizer_change(base, delta, dim), torch.tensor([float(e) for e in expected]), rtol=1e-5, atol=0
+    )
+
+
+def test_change_differentiates_in_both_arguments():
+    base = torch.tensor([[0.0], [1.0], [900.0]], dtype=torch.float64, requires_grad=True)
+    delta = torch.tensor([0.0, 1e-3, 4.0, 1e4], dtype=torch.float64, requires_grad=True)
+    for dim in (2, 5, 64):
+        assert torch.autograd.gradcheck(lambda b, d, m=dim: normalizer_change(b, d, m), (base, delta))
+        assert torch.autograd.gradgradcheck(lambda b, d, m=dim: normalizer_change(b, d, m), (base, delta))
+
+
+def test_second_moment_has_trace_one_and_the_known_variance():
+    for dim in (2, 3, 64):
+        for kappa in (0.3, 20.0):
+            alpha, beta = second_moment_terms(torch.tensor(kappa**2, dtype=torch.float64), dim)
+            mean = float(references.mean_resultant_length(kappa, dim))
+            assert alpha.item() == pytest.approx(mean / kappa, rel=1e-12)
+            assert (alpha * (1 + kappa**2 * beta)).item() == pytest.approx(1 - (dim - 1) * mean / kappa, rel=1e-10)
+
+
+def test_paper_fits():
+    kappa = torch.tensor([0.0, 10.0, 100.0])
+    torch.testing.assert_close(
+        log_vmf_normalizer(kappa, 128, method="paper"), 127 - 0.01909 * kappa - 0.003355 * kappa**2
+    )
+    torch.testing.assert_close(
+        log_vmf_normalizer(kappa, 512, method="paper"), 868 - 0.0002662 * kappa - 0.0009685 * kappa**2
+    )
+    for dim in (2, 127, 256, 1024):
+        with pytest.raises(ValueError, match=f"got {dim}"):
+            log_vmf_normalizer(kappa, dim, method="paper")
+
+
+def test_bad_arguments():
+    with pytest.raises(ValueError, match="got 'quick'"):
+        log_vmf_normalizer(torch.ones(1), 128, method="quick")
+    with pytest.raises(ValueError, match="at least 2, got 1"):
+        relative_log_normalizer(torch.ones(1), 1)
+    with pytest.raises(TypeError, match="float16"):
+        relative_log_normalizer_of_square(torch.ones(1, dtype=torch.float16), 8)

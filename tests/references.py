@@ -1,0 +1,114 @@
+"""Independent ways to the library's numbers: mpmath, quadrature on S², importance sampling, naive loops."""
+
+import math
+from functools import lru_cache
+
+import mpmath
+import numpy as np
+import torch
+
+mpmath.mp.dps = 60
+
+
+@lru_cache(maxsize=None)
+def bessel_pair(kappa: float, dim: int):
+    """(I_{M/2−1}(κ), I_{M/2}(κ)) with 60 digits."""
+    order = mpmath.mpf(dim) / 2 - 1
+    kappa = mpmath.mpf(kappa)
+    return mpmath.besseli(order, kappa, maxterms=10**8), mpmath.besseli(order + 1, kappa, maxterms=10**8)
+
+
+def log_normalizer(kappa: float, dim: int):
+    """log C_M(κ) from its definition."""
+    if kappa == 0:
+        return log_normalizer_at_zero(dim)
+    order = mpmath.mpf(dim) / 2 - 1
+    value = order * mpmath.log(kappa) - mpmath.mpf(dim) / 2 * mpmath.log(2 * mpmath.pi)
+    return value - mpmath.log(bessel_pair(kappa, dim)[0])
+
+
+def log_normalizer_at_zero(dim: int):
+    return mpmath.loggamma(mpmath.mpf(dim) / 2) - mpmath.log(2) - mpmath.mpf(dim) / 2 * mpmath.log(mpmath.pi)
+
+
+def relative_log_normalizer(kappa: float, dim: int):
+    return log_normalizer(kappa, dim) - log_normalizer_at_zero(dim)
+
+
+def mean_resultant_length(kappa: float, dim: int):
+    if kappa == 0:
+        return mpmath.mpf(0)
+    numerator_order = bessel_pair(kappa, dim)
+    return numerator_order[1] / numerator_order[0]
+
+
+def ppk(z: np.ndarray, p: np.ndarray, gamma: float) -> float:
+    """The PPK distance from mpmath normalizers."""
+    dim = len(z)
+    log_c = [log_normalizer(float(np.linalg.norm(v)), dim) for v in (z, p)]
+    return float(-gamma * sum(log_c) + log_normalizer(float(gamma * np.linalg.norm(z + p)), dim))
+
+
+def kl(z: np.ndarray, p: np.ndarray) -> float:
+    """KL(vMF(z) ‖ vMF(p)) from mpmath normalizers."""
+    dim, kappa_z, kappa_p = len(z), float(np.linalg.norm(z)), float(np.linalg.norm(p))
+    cosine = float(z @ p) / (kappa_z * kappa_p)
+    mean = mean_resultant_length(kappa_z, dim)
+    return float(log_normalizer(kappa_z, dim) - log_normalizer(kappa_p, dim) + mean * (kappa_z - kappa_p * cosine))
+
+
+def sphere_rule(nodes: int = 200) -> tuple[torch.Tensor, torch.Tensor]:
+    """Points (n, 3) and weights of a product rule on S²: Gauss-Legendre in z, trapezoid in the angle."""
+    heights, weights = np.polynomial.legendre.leggauss(nodes)
+    angles = 2 * np.pi * np.arange(2 * nodes) / (2 * nodes)
+    height, angle = np.meshgrid(heights, angles, indexing="ij")
+    radius = np.sqrt(1 - height**2)
+    points = np.stack([radius * np.cos(angle), radius * np.sin(angle), height], -1).reshape(-1, 3)
+    return torch.tensor(points), torch.tensor(np.repeat(weights, 2 * nodes) * np.pi / nodes)
+
+
+def unit(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float64) -> torch.Tensor:
+    """Random unit vectors."""
+    vectors = torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=dtype)
+    return vectors / vectors.norm(dim=-1, keepdim=True)
+
+
+def tilted_importance_sampling(
+    z: torch.Tensor, loc: torch.Tensor, concentration: torch.Tensor, draws: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """(log E_{x~vMF(z)} exp(κ̃·cos(Kx, Kμ)), its standard error) for one image z (M,) and proxies (C, M).
+
+    The proposal is the vMF with natural parameter z + K²μ/√q, q = E‖Kx‖², sampled by the textbook method below.
+    """
+    dim = len(z)
+    pull = concentration**2 * loc
+    kappa = float(z.norm())
+    second = float(1 - (dim - 1) * mean_resultant_length(kappa, dim) / kappa)  # E w²
+    along = ((concentration * z / kappa) ** 2).sum(-1)
+    q = second * along + (1 - second) / (dim - 1) * ((concentration**2).sum(-1) - along)
+    tilt = pull / q.sqrt().unsqueeze(-1)
+    logs, errors = [], []
+    for row in range(len(loc)):
+        natural = z + tilt[row]
+        x = sample_vmf_by_gaussians(natural, draws)
+        stretched = concentration[row] * x
+        exponent = (stretched @ (concentration[row] * loc[row])) / stretched.norm(dim=-1) - x @ tilt[row]
+        weights = torch.exp(exponent - exponent.max())
+        shift = relative_log_normalizer(kappa, dim) - relative_log_normalizer(float(natural.norm()), dim)
+        logs.append(float(shift) + float(exponent.max()) + math.log(weights.mean()))
+        errors.append(float(weights.std() / weights.mean()) / math.sqrt(draws))
+    return torch.tensor(logs, dtype=z.dtype), torch.tensor(errors, dtype=z.dtype)
+
+
+def sample_vmf_by_gaussians(natural: torch.Tensor, draws: int) -> torch.Tensor:
+    """vMF samples by inverting the cosine's CDF on a fine grid: slow, plain, and nothing like the library's sampler."""
+    dim, kappa = len(natural), float(natural.norm())
+    loc = natural / kappa
+    angle = torch.linspace(0, math.pi, 200_001, dtype=natural.dtype)[1:-1]
+    log_density = kappa * torch.cos(angle) + (dim - 2) * torch.log(torch.sin(angle))
+    cdf = torch.cumsum(torch.exp(log_density - log_density.max()), 0)
+    picked = angle[torch.searchsorted(cdf, torch.rand(draws, dtype=natural.dtype) * cdf[-1]).clamp(max=len(angle) - 1)]
+    tangent = torch.randn(draws, dim, dtype=natural.dtype)
+    tangent = tangent - (tangent @ loc).unsqueeze(-1) * loc
+    tangent = tangent / tangent.norm(dim=-1, keepdim=True)
+    return torch.cos(picked).unsqueeze(-1) * loc + torch.sin(picked).unsqueeze(-1) * tangent
