@@ -1,0 +1,566 @@
+"""What every loss does as a citizen of PML: gradients, dtypes, reducers, miners, scale, warm start, bad input."""
+
+import copy
+import warnings
+
+import pytest
+import torch
+from pytorch_metric_learning import losses as pml_losses
+from pytorch_metric_learning import miners, reducers, regularizers, trainers
+from pytorch_metric_learning.losses import BaseMetricLossFunction
+from torch import nn
+from torch.nn import functional as F
+
+from pml_nivmf.losses import (
+    JointProxyLoss,
+    NonIsotropicVMFLoss,
+    VMFProxyLoss,
+    calibrate_head,
+    warm_start_from_loader,
+)
+
+from .variants import ALL, JOINT, NORM_CARRYING, SINGLE
+
+C, M, B = 5, 16, 12
+
+
+@pytest.fixture
+def batch():
+    torch.manual_seed(0)
+    return torch.randn(B, M, requires_grad=True), torch.randint(0, C, (B,))
+
+
+def each(variants):
+    return pytest.mark.parametrize("make", variants.values(), ids=variants.keys())
+
+
+def snapshot(loss):
+    return {name: value.clone() for name, value in loss.state_dict().items()}
+
+
+def same(first, second):
+    return first.keys() == second.keys() and all(torch.equal(first[name], second[name]) for name in first)
+
+
+@each(ALL)
+def test_every_parameter_gets_a_gradient(make, batch):
+    loss = make(C, M)
+    assert isinstance(loss, BaseMetricLossFunction)
+    loss(*batch).backward()
+    for name, parameter in loss.named_parameters():
+        assert parameter.grad is not None, name
+        assert torch.isfinite(parameter.grad).all(), name
+        assert parameter.grad.abs().sum() > 0, name
+    assert torch.isfinite(batch[0].grad).all()
+
+
+@each(ALL)
+def test_logits(make, batch):
+    loss = make(C, M)
+    loss(*batch)
+    logits = loss.get_logits(batch[0])
+    assert logits.shape == (B, C)
+    assert torch.isfinite(logits).all()
+
+
+@each(ALL)
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("autocast", [True, False])
+def test_half_precision(make, batch, dtype, autocast):
+    loss = make(C, M)
+    embeddings = batch[0].detach().to(dtype).requires_grad_()
+    with torch.autocast("cpu", dtype=torch.bfloat16, enabled=autocast):
+        value = loss(embeddings, batch[1])
+    value.backward()
+    assert value.dtype == torch.float32
+    assert torch.isfinite(value)
+    assert embeddings.grad.dtype == dtype
+    assert {parameter.dtype for parameter in loss.parameters()} == {torch.float32}
+    assert loss.get_logits(embeddings).dtype == torch.float32
+
+
+@each(ALL)
+def test_half_precision_value_is_that_of_the_rounded_embeddings(make, batch):
+    loss = make(C, M)
+    half = batch[0].detach().half()
+    torch.manual_seed(1)
+    value = loss(half, batch[1])
+    torch.manual_seed(1)
+    torch.testing.assert_close(value, loss(half.float(), batch[1]))
+
+
+@each(ALL)
+def test_float64_embeddings_leave_parameters_alone(make, batch):
+    loss = make(C, M)
+    value = loss(batch[0].double(), batch[1])
+    assert value.dtype == torch.float64
+    assert {parameter.dtype for parameter in loss.parameters()} == {torch.float32}
+
+
+@each(ALL)
+def test_batch_of_one_and_one_class(make):
+    one = make(1, M)(torch.randn(1, M), torch.tensor([0]))
+    if not isinstance(make(1, M), JointProxyLoss):
+        assert one.item() == pytest.approx(0, abs=1e-5)
+    assert torch.isfinite(one)
+    assert torch.isfinite(make(C, M)(torch.randn(1, M), torch.tensor([C - 1])))
+
+
+@each(NORM_CARRYING | JOINT)
+def test_zero_vector_is_legal_with_a_bounded_gradient(make, batch):
+    loss = make(C, M)
+    loss(*batch)
+    embeddings = batch[0].detach().clone()
+    embeddings[3] = 0
+    embeddings.requires_grad_()
+    value = loss(embeddings, batch[1])
+    value.backward()
+    assert torch.isfinite(value)
+    assert torch.isfinite(embeddings.grad).all()
+    assert embeddings.grad[3].norm() < 100
+    assert torch.isfinite(make(C, M)(torch.zeros(4, M), batch[1][:4]))
+
+
+@each(NORM_CARRYING)
+def test_gradient_near_zero_stays_bounded(make, batch):
+    """The bound is not a trick at exactly zero: it holds on the way there."""
+    if make is NORM_CARRYING["KL-vMF paper"]:
+        pytest.skip("the printed formula divides by the norm: its gradient grows like 1/‖z‖")
+    loss = make(C, M)
+    loss(*batch)
+    for size in (1e-3, 1e-6, 1e-12):
+        embeddings = (size * batch[0].detach()).requires_grad_()
+        loss(embeddings, batch[1]).backward()
+        assert embeddings.grad.norm(dim=1).max() < 100
+
+
+@each(SINGLE)
+def test_reducers(make, batch):
+    elements = make(C, M, reducer=reducers.DoNothingReducer())
+    elements(*batch)  # sets the scale
+    torch.manual_seed(1)
+    values = elements(*batch)["loss"]["losses"]
+    assert values.shape == (B,)
+    for reducer, expected in (
+        (None, values.mean()),
+        (reducers.SumReducer(), values.sum()),
+        (reducers.ThresholdReducer(low=0.5), values[values > 0.5].mean()),
+        (reducers.ClassWeightedReducer(torch.arange(1.0, C + 1)), (values * (batch[1] + 1)).mean()),
+    ):
+        loss = make(C, M, reducer=reducer)
+        loss.load_state_dict(elements.state_dict())
+        torch.manual_seed(1)
+        torch.testing.assert_close(loss(*batch), expected)
+
+
+@each(SINGLE)
+def test_regularizers_add_to_the_loss(make, batch):
+    plain = make(C, M)
+    plain(*batch)
+    for name, weights in (("weight", plain.proxies), ("embedding", batch[0])):
+        options = {f"{name}_regularizer": regularizers.LpRegularizer(), f"{name}_reg_weight": 0.25}
+        loss = make(C, M, **options)
+        loss.load_state_dict(plain.state_dict())
+        torch.manual_seed(1)
+        expected = plain(*batch) + 0.25 * weights.norm(dim=1).mean()
+        torch.manual_seed(1)
+        torch.testing.assert_close(loss(*batch), expected)
+        assert torch.isfinite(loss(batch[0].half(), batch[1]))
+
+
+def test_joint_embedding_regularizer(batch):
+    def joint(**options):
+        torch.manual_seed(2)
+        probabilistic = NonIsotropicVMFLoss(C, M, estimator="analytic")
+        return JointProxyLoss(probabilistic, pml_losses.ProxyAnchorLoss(C, M), **options)
+
+    plain, regularised = joint(), joint(embedding_regularizer=regularizers.LpRegularizer())
+    torch.testing.assert_close(regularised(*batch), plain(*batch) + batch[0].norm(dim=1).mean())
+
+
+@each(SINGLE)
+def test_miner_tuples_are_weights_per_sample(make, batch):
+    loss = make(C, M, reducer=reducers.DoNothingReducer())
+    loss(*batch)
+    anchors, others = torch.tensor([0, 0, 1]), torch.tensor([2, 2, 2])
+    torch.manual_seed(1)
+    weighted = loss(*batch, indices_tuple=(anchors, others, anchors))["loss"]["losses"]
+    torch.manual_seed(1)
+    plain = loss(*batch)["loss"]["losses"]
+    weights = torch.zeros(B)
+    weights[[0, 1, 2]] = torch.tensor([4.0, 2.0, 3.0]) / 4  # how often each appears, over the largest count
+    torch.testing.assert_close(weighted, plain * weights)
+
+
+@each(ALL)
+def test_real_miner_and_multiple_losses(make, batch):
+    indices = miners.MultiSimilarityMiner()(*batch)
+    loss = make(C, M)
+    assert torch.isfinite(loss(*batch, indices_tuple=indices))
+    several = pml_losses.MultipleLosses([loss, pml_losses.TripletMarginLoss()], weights=[1, 0.5])
+    several(*batch, indices_tuple=indices).backward()
+    assert torch.isfinite(batch[0].grad).all()
+
+
+@each(ALL)
+def test_references_are_refused_and_labels_required(make, batch):
+    loss = make(C, M)
+    with pytest.raises(ValueError, match="ref_emb is not supported"):
+        loss(*batch, ref_emb=torch.randn(3, M), ref_labels=torch.zeros(3, dtype=torch.long))
+    with pytest.raises(ValueError, match="labels are required"):
+        loss(batch[0])
+
+
+@each(ALL)
+def test_state_dict_round_trip(make, batch):
+    loss = make(C, M)
+    loss(*batch).backward()
+    torch.optim.SGD(loss.parameters(), lr=0.1).step()
+    other = make(C, M)
+    other.load_state_dict(loss.state_dict())
+    assert same(loss.state_dict(), other.state_dict())
+    torch.manual_seed(1)
+    logits = loss.get_logits(batch[0])
+    torch.manual_seed(1)
+    assert torch.equal(logits, other.get_logits(batch[0]))
+
+
+@each(ALL)
+def test_stats_are_collected(make, batch):
+    loss = make(C, M, collect_stats=True)
+    single = loss.probabilistic if isinstance(loss, JointProxyLoss) else loss
+    loss(*batch)
+    assert single.avg_query_norm > 0
+    assert single.current_temperature == pytest.approx(single.temperature.item())
+
+
+# Bad input ------------------------------------------------------------------------------------------------------
+
+
+def _with(embeddings, row, value):
+    changed = embeddings.detach().clone()
+    changed[row, 3] = value
+    return changed
+
+
+BAD_BATCHES = {
+    "label too large": (lambda e, y: (e, y.clone().fill_(C)), f"label {C} is out of range for num_classes={C}"),
+    "negative label": (lambda e, y: (e, y.clone().fill_(-1)), "label -1 is out of range"),
+    "float labels": (lambda e, y: (e, y.float()), "labels must be integers"),
+    "width": (lambda e, y: (e[:, :-1], y), f"width {M - 1}, this loss was built for {M}"),
+    "rank": (lambda e, y: (e[:, :, None], y), r"2D tensor .* got shape \(12, 16, 1\)"),
+    "empty": (lambda e, y: (e[:0], y[:0]), "empty"),
+    "integer embeddings": (lambda e, y: (e.long(), y), "floating point, got torch.int64"),
+    "nan": (lambda e, y: (_with(e, 4, float("nan")), y), "NaN, first in row 4"),
+    "inf": (lambda e, y: (_with(e, 7, float("inf")), y), "infinity, first in row 7"),
+    "huge": (lambda e, y: (_with(e, 2, 1e25), y), "norm of row 2 is too large"),
+    "lengths": (lambda e, y: (e, y[:-1]), "Number of embeddings must equal number of labels"),
+}
+
+
+@each(ALL)
+@pytest.mark.parametrize("case", BAD_BATCHES)
+def test_bad_batches_are_named_and_change_nothing(make, case, batch):
+    loss = make(C, M)
+    before = snapshot(loss)
+    spoil, message = BAD_BATCHES[case]
+    with pytest.raises(ValueError, match=message):
+        loss(*spoil(*batch))
+    assert same(before, loss.state_dict())
+    assert torch.isfinite(loss(*batch))
+
+
+@each(ALL)
+def test_bad_warm_start_changes_nothing(make, batch):
+    loss = make(C, M)
+    before = snapshot(loss)
+    for embeddings, labels in ((batch[0], batch[1] + C), (batch[0][:, :3], batch[1]), (batch[0], batch[1][:2])):
+        with pytest.raises(ValueError, match=r"out of range|width|equal"):
+            loss.warm_start(embeddings, labels)
+    assert same(before, loss.state_dict())
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"num_classes": 0}, "num_classes must be an integer of at least 1, got 0"),
+        ({"num_classes": 2.5}, "num_classes"),
+        ({"embedding_size": 1}, "embedding_size must be an integer of at least 2, got 1"),
+        ({"n_samples": 0}, "n_samples must be an integer of at least 1, got 0"),
+        ({"temperature": 0.0}, "temperature must be a positive number, got 0.0"),
+        ({"temperature": -1.0}, "temperature"),
+        ({"temperature": float("nan")}, "temperature"),
+        ({"initial_concentration": 0.0}, "initial_concentration must be a positive number, got 0.0"),
+        ({"initial_concentration": -2}, "initial_concentration"),
+        ({"embedding_scale": "big"}, "embedding_scale .*got 'big'"),
+        ({"embedding_scale": 0.0}, "embedding_scale"),
+        ({"chunk_size": 0}, "chunk_size must be an integer of at least 1, got 0"),
+        ({"normalizer": "none"}, "normalizer"),
+        ({"estimator": "guess"}, "estimator"),
+        ({"temperature_position": "between"}, "temperature_position must be one of inside, outside, got 'between'"),
+        ({"concentration": "global"}, "concentration must be one of per_class, shared, got 'global'"),
+    ],
+)
+def test_bad_options_are_named(options, message):
+    with pytest.raises(ValueError, match=message):
+        NonIsotropicVMFLoss(**{"num_classes": C, "embedding_size": M, **options})
+
+
+def test_concentration_where_the_distance_normalises_is_refused():
+    from pytorch_metric_learning.distances import CosineSimilarity
+
+    with pytest.raises(ValueError, match="CosineSimilarity normalises"):
+        VMFProxyLoss(C, M, distance=CosineSimilarity(), initial_concentration=3.0)
+
+
+def test_joint_refuses_what_it_cannot_share():
+    ours = NonIsotropicVMFLoss(C, M)
+    before = ours.proxies
+    with pytest.raises(ValueError, match=r"guidance has shape \(6, 16\), the probabilistic loss \(5, 16\)"):
+        JointProxyLoss(ours, pml_losses.ProxyAnchorLoss(C + 1, M))
+    with pytest.raises(TypeError, match="ArcFaceLoss has none"):
+        JointProxyLoss(ours, pml_losses.ArcFaceLoss(C, M))
+    with pytest.raises(TypeError, match="got ProxyAnchorLoss"):
+        JointProxyLoss(pml_losses.ProxyAnchorLoss(C, M), pml_losses.ProxyAnchorLoss(C, M))
+    for weight in (-1.0, float("inf"), float("nan")):
+        with pytest.raises(ValueError, match=f"weight must be a number of at least 0, got {weight}"):
+            JointProxyLoss(ours, pml_losses.ProxyAnchorLoss(C, M), weight=weight)
+    assert ours.proxies is before
+
+
+@each(JOINT)
+def test_sharing_survives_copies_moves_and_loading(make, batch):
+    loss = make(C, M)
+    copied = copy.deepcopy(loss).double()
+    assert copied.guidance.proxies is copied.probabilistic.proxies
+    assert copied.proxies is not loss.proxies
+    copied.load_state_dict(loss.state_dict())
+    assert copied.guidance.proxies is copied.proxies
+    assert len([p for p in copied.parameters() if p.shape == (C, M) and p is copied.proxies]) == 1
+    loss(batch[0].half(), batch[1])
+    assert loss.proxies.dtype == torch.float32
+
+
+# Embedding scale ------------------------------------------------------------------------------------------------
+
+
+def test_scale_is_set_by_the_first_training_batch_and_kept(batch):
+    loss = NonIsotropicVMFLoss(C, 512)
+    embeddings = nn.Linear(64, 512)(torch.randn(32, 64))
+    assert embeddings.norm(dim=1).mean() < 30
+    loss(embeddings, torch.randint(0, C, (32,)))
+    scaled = loss.embedding_scale * embeddings.norm(dim=1).mean()
+    assert scaled.item() == pytest.approx(4 * 512, rel=1e-4)
+    before = loss.embedding_scale.clone()
+    loss(100 * embeddings, torch.randint(0, C, (32,)))
+    assert torch.equal(loss.embedding_scale, before)
+    assert "embedding_scale" in loss.state_dict()
+    other = NonIsotropicVMFLoss(C, 512)
+    other.load_state_dict(loss.state_dict())
+    other(100 * embeddings, torch.randint(0, C, (32,)))
+    assert torch.equal(other.embedding_scale, before), "a loaded scale must not be calibrated again"
+
+
+def test_evaluation_does_not_set_the_scale(batch):
+    loss = NonIsotropicVMFLoss(C, M).eval()
+    before = snapshot(loss)
+    loss.get_logits(batch[0])
+    loss(*batch)
+    assert same(before, loss.state_dict())
+    loss.train()
+    loss(*batch)
+    assert bool(loss.embedding_scale_is_set)
+
+
+def test_a_batch_of_zeros_does_not_set_the_scale(batch):
+    loss = NonIsotropicVMFLoss(C, M)
+    assert torch.isfinite(loss(torch.zeros(B, M), batch[1]))
+    assert not bool(loss.embedding_scale_is_set)
+
+
+@pytest.mark.parametrize("scale", [1.0, 7])
+def test_a_number_fixes_the_scale(scale, batch):
+    loss = NonIsotropicVMFLoss(C, M, embedding_scale=scale)
+    loss(*batch)
+    loss.warm_start(*batch)
+    assert loss.embedding_scale.item() == scale
+
+
+def test_scale_where_norms_do_not_matter(batch):
+    from pytorch_metric_learning.distances import CosineSimilarity
+
+    loss = VMFProxyLoss(C, M, distance=CosineSimilarity())
+    loss(*batch)
+    assert loss.embedding_scale.item() == 1
+
+
+def test_normalised_embeddings_are_warned_about_once(batch):
+    loss = NonIsotropicVMFLoss(C, M)
+    unit = F.normalize(batch[0], dim=1)
+    with pytest.warns(UserWarning, match="all embeddings have length one"):
+        loss(unit, batch[1])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        loss(unit, batch[1])
+        NonIsotropicVMFLoss(C, M)(*batch)
+
+
+def test_head_calibration():
+    head, features = nn.Linear(20, 64), torch.randn(100, 20)
+    directions = F.normalize(head(features), dim=1)
+    factor = calibrate_head(head, features)
+    assert head(features).norm(dim=1).mean().item() == pytest.approx(4 * 64, rel=1e-4)
+    torch.testing.assert_close(F.normalize(head(features), dim=1), directions)
+    assert factor > 1
+    calibrate_head(head, features, target_norm=3.0)
+    assert head(features).norm(dim=1).mean().item() == pytest.approx(3, rel=1e-4)
+    with pytest.raises(ValueError, match="target_norm must be positive, got 0"):
+        calibrate_head(head, features, target_norm=0)
+    with pytest.raises(ValueError, match="mean norm 0.0"):
+        calibrate_head(nn.Linear(20, 8, bias=False), torch.zeros(3, 20))
+
+
+# Warm start and parameter groups --------------------------------------------------------------------------------
+
+
+@each(ALL)
+def test_warm_start_points_proxies_at_class_means(make):
+    torch.manual_seed(0)
+    embeddings, labels = torch.randn(40, M), torch.arange(40) % C
+    loss = make(C, M)
+    lengths = loss.proxies.norm(dim=1)
+    loss.warm_start(embeddings, labels)
+    means = torch.stack([embeddings[labels == c].mean(0) for c in range(C)])
+    torch.testing.assert_close(F.normalize(loss.proxies, dim=1), F.normalize(means, dim=1))
+    torch.testing.assert_close(loss.proxies.norm(dim=1), lengths)
+
+
+def test_warm_start_sets_the_scale_and_warns_about_missing_classes():
+    torch.manual_seed(0)
+    embeddings, labels = torch.randn(40, M), torch.arange(40) % 3
+    loss = NonIsotropicVMFLoss(C, M)
+    before = loss.proxies.detach().clone()
+    with pytest.warns(UserWarning, match="2 classes have no sample and keep their proxies: 3, 4"):
+        loss.warm_start(embeddings, labels)
+    assert torch.equal(loss.proxies[3:], before[3:])
+    assert not torch.equal(loss.proxies[:3], before[:3])
+    assert (loss.embedding_scale * embeddings.norm(dim=1).mean()).item() == pytest.approx(4 * M, rel=1e-5)
+    assert loss.proxies.requires_grad
+
+
+def test_warm_start_from_a_model_and_a_loader():
+    torch.manual_seed(0)
+    images, labels = torch.randn(50, 8), torch.arange(50) % C
+    model = nn.Sequential(nn.Linear(8, 32), nn.BatchNorm1d(32), nn.Dropout(0.5), nn.Linear(32, M))
+    model[1].eval()
+    loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(images, labels), batch_size=7)
+    by_hand, by_loader = NonIsotropicVMFLoss(C, M), NonIsotropicVMFLoss(C, M)
+    by_loader.load_state_dict(by_hand.state_dict())
+    warm_start_from_loader(by_loader, model, loader)
+    assert model.training
+    assert model[3].training
+    assert not model[1].training, "modes are restored module by module"
+    model.eval()
+    by_hand.warm_start(model(images).detach(), labels)
+    torch.testing.assert_close(by_hand.state_dict(), by_loader.state_dict())
+    with pytest.raises(ValueError, match="no batch"):
+        warm_start_from_loader(by_loader, model, [])
+
+
+@each(ALL)
+def test_param_groups_hold_every_parameter_once(make):
+    loss = make(C, M)
+    groups = loss.param_groups(1e-3, proxy_lr=0.5, concentration_lr=0.25, temperature_lr=0.125)
+    held = [parameter for group in groups for parameter in group["params"]]
+    assert sorted(map(id, held)) == sorted(map(id, loss.parameters()))
+    rates = {group["name"]: group["lr"] for group in groups}
+    assert rates["proxies"] == 0.5
+    assert rates.get("log_concentration", 0.25) == 0.25
+    assert rates["log_temperature"] == 0.125
+    torch.optim.AdamW(groups, weight_decay=0.1)
+    assert {g["name"]: g["weight_decay"] for g in groups if "weight_decay" in g}["log_temperature"] == 0
+
+
+def test_param_groups_of_a_joint_loss_hold_the_guidance_losses_own_parameters():
+    class Guidance(pml_losses.ProxyAnchorLoss):
+        def __init__(self, *args):
+            super().__init__(*args)
+            self.own = nn.Parameter(torch.ones(()))
+
+    joint = JointProxyLoss(NonIsotropicVMFLoss(C, M), Guidance(C, M))
+    groups = {group["name"]: group for group in joint.param_groups(1e-3, guidance_lr=0.7)}
+    assert groups["guidance"]["lr"] == 0.7
+    assert groups["guidance"]["params"] == [joint.guidance.own]
+
+
+def test_fixed_temperature_is_a_buffer(batch):
+    loss = NonIsotropicVMFLoss(C, M, temperature=0.2, learnable_temperature=False)
+    assert "log_temperature" not in dict(loss.named_parameters())
+    assert loss.temperature.item() == pytest.approx(0.2)
+    assert "log_temperature" in loss.state_dict()
+
+
+def test_shared_concentrations_are_one_row(batch):
+    loss = NonIsotropicVMFLoss(C, M, concentration="shared")
+    assert loss.log_concentration.shape == (1, M)
+    assert loss.concentration.shape == (C, M)
+    assert NonIsotropicVMFLoss(C, M).log_concentration.shape == (C, M)
+
+
+# Training -------------------------------------------------------------------------------------------------------
+
+
+def toy_problem(classes=10, features=32, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    centres = torch.randn(classes, features, generator=generator)
+    labels = torch.arange(classes).repeat(40)
+    return centres[labels] + 0.6 * torch.randn(len(labels), features, generator=generator), labels
+
+
+@pytest.mark.parametrize("dim", [16, 128, 512, 2048])
+@each(
+    {
+        "EL-nivMF": NonIsotropicVMFLoss,
+        "EL-nivMF exact": lambda c, m: NonIsotropicVMFLoss(c, m, normalizer="exact"),
+        "EL-nivMF analytic": lambda c, m: NonIsotropicVMFLoss(c, m, estimator="analytic"),
+        "EL-vMF": VMFProxyLoss,
+    }
+)
+def test_defaults_train_out_of_the_box(make, dim):
+    """A fresh Linear head, no warm start, an ordinary optimizer: the proxies classify what they were trained on."""
+    torch.manual_seed(0)
+    features, labels = toy_problem()
+    head, loss = nn.Linear(32, dim), make(10, dim)
+    optimizer = torch.optim.Adam([{"params": head.parameters(), "lr": 1e-3}, *loss.param_groups(1e-3)])
+    for step in range(60):
+        picked = torch.randint(0, len(labels), (64,), generator=torch.Generator().manual_seed(step))
+        optimizer.zero_grad()
+        loss(head(features[picked]), labels[picked]).backward()
+        optimizer.step()
+    loss.eval()
+    accuracy = (loss.get_logits(head(features)).argmax(1) == labels).float().mean()
+    assert accuracy > 0.95
+
+
+@each({name: ALL[name] for name in ("EL-nivMF", "EL-vMF", "nivMF", "Cos", "PANC + EL-nivMF")})
+def test_pml_trainer(make, capsys):
+    """MetricLossOnly with ProxyAnchorLoss replaced by ours, nothing else changed."""
+    torch.manual_seed(0)
+    features, labels = toy_problem()
+    trunk, loss = nn.Linear(32, M), make(10, M)
+    trainer = trainers.MetricLossOnly(
+        models={"trunk": trunk},
+        optimizers={
+            "trunk_optimizer": torch.optim.Adam(trunk.parameters(), lr=1e-2),
+            "metric_loss_optimizer": torch.optim.Adam(loss.param_groups(1e-2, proxy_lr=0.1)),
+        },
+        batch_size=64,
+        loss_funcs={"metric_loss": loss},
+        dataset=torch.utils.data.TensorDataset(features, labels),
+        mining_funcs={},
+        data_device=torch.device("cpu"),
+        dataloader_num_workers=0,
+    )
+    trainer.train(num_epochs=12)
+    accuracy = (loss.get_logits(trunk(features)).argmax(1) == labels).float().mean()
+    assert accuracy > 0.95
