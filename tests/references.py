@@ -1,7 +1,7 @@
 """Independent ways to the library's numbers: mpmath, quadrature on S², importance sampling, naive loops."""
 
 import math
-from functools import lru_cache
+from functools import cache
 
 import mpmath
 import numpy as np
@@ -10,7 +10,7 @@ import torch
 mpmath.mp.dps = 60
 
 
-@lru_cache(maxsize=None)
+@cache
 def bessel_pair(kappa: float, dim: int):
     """(I_{M/2−1}(κ), I_{M/2}(κ)) with 60 digits."""
     order = mpmath.mpf(dim) / 2 - 1

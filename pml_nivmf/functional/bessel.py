@@ -28,7 +28,7 @@ _SERIES_MAX_TERMS = 10
 
 def vmf_ratio(squared: Tensor, order: float) -> Tensor:
     """R_ν(x) for x = `squared` = κ² ≥ 0, in float32 or float64, differentiable any number of times."""
-    return _NormalizerChange.apply(None, squared, order)[1]
+    return _Ratio.apply(squared, order)
 
 
 def vmf_relative_normalizer(squared: Tensor, order: float) -> Tensor:
@@ -39,68 +39,88 @@ def vmf_relative_normalizer(squared: Tensor, order: float) -> Tensor:
 def vmf_normalizer_change(base: Tensor, delta: Tensor, order: float) -> Tensor:
     """r_ν(base + delta) − r_ν(base) without cancellation.
 
-    `base` and base + `delta` are squared concentrations, so both must be ≥ 0; they broadcast. A loss that compares
-    one image with many proxies needs just this difference, which is small where both normalizers are large.
+    `base` and base + `delta` are squared concentrations ≥ 0 (rounding below zero is forgiven); they broadcast. A loss
+    that compares one image with many proxies needs just this difference, small where both normalizers are large.
     """
     return _NormalizerChange.apply(base, delta, order)[0]
 
 
-class _NormalizerChange(torch.autograd.Function):
-    """Returns (change of r, R at the end) so that the saved ratio keeps a graph: every derivative is available.
+class _Ratio(torch.autograd.Function):
+    @staticmethod
+    def forward(squared: Tensor, order: float) -> Tensor:
+        top, steps = _starting_order(squared.dtype, order)
+        return _descend_ratio(squared, _DebyeSeries(top, squared.dtype).ratio(squared), order, steps)
 
-    A `base` of None is zero: the change is then r itself.
-    """
+    @staticmethod
+    def setup_context(ctx, inputs, output):  # type: ignore[no-untyped-def]
+        squared, ctx.order = inputs
+        ctx.save_for_backward(squared, output)
+
+    @staticmethod
+    def backward(ctx, grad):  # type: ignore[no-untyped-def]
+        squared, ratio = ctx.saved_tensors
+        return grad * ratio * (vmf_ratio(squared, ctx.order + 1) - ratio) * 0.5, None
+
+
+class _NormalizerChange(torch.autograd.Function):
+    """(r(base + delta) − r(base), R(base + delta)); the second is there to be saved. A `base` of None is zero."""
 
     @staticmethod
     def forward(base: Tensor | None, delta: Tensor, order: float) -> tuple[Tensor, Tensor]:
-        if delta.dtype not in _SERIES_MIN_ORDER:
-            raise TypeError(f"squared concentrations must be float32 or float64, got {delta.dtype}")
-        return _evaluate(base, delta, order)
+        return _change_and_ratio(base, delta, order)
 
     @staticmethod
     def setup_context(ctx, inputs, output):  # type: ignore[no-untyped-def]
         base, delta, ctx.order = inputs
+        ctx.mark_non_differentiable(output[1])
         ctx.save_for_backward(base, delta, output[1])
-        ctx.set_materialize_grads(False)
 
     @staticmethod
-    def backward(ctx, grad_change, grad_ratio):  # type: ignore[no-untyped-def]
+    def backward(ctx, grad, _):  # type: ignore[no-untyped-def]
         base, delta, ratio = ctx.saved_tensors
-        grad_end = grad_change * ratio * -0.5 if grad_change is not None else torch.zeros_like(ratio)
-        if grad_ratio is not None:
-            next_ratio = vmf_ratio(delta if base is None else base + delta, ctx.order + 1)
-            grad_end = grad_end + grad_ratio * ratio * (next_ratio - ratio) * 0.5
+        if torch.is_grad_enabled():  # somebody differentiates this backward: the saved ratio has no graph
+            ratio = vmf_ratio(delta if base is None else base + delta, ctx.order)
+        grad_end = grad * ratio * -0.5
         grad_base = None
         if ctx.needs_input_grad[0]:
             grad_base = grad_end.sum_to_size(base.shape)
-            if grad_change is not None:
-                grad_base = grad_base + grad_change.sum_to_size(base.shape) * vmf_ratio(base, ctx.order) * 0.5
+            grad_base = grad_base + grad.sum_to_size(base.shape) * vmf_ratio(base, ctx.order) * 0.5
         return grad_base, grad_end.sum_to_size(delta.shape), None
 
 
-def _evaluate(base: Tensor | None, delta: Tensor, order: float) -> tuple[Tensor, Tensor]:
-    """(r(base + delta) − r(base), R(base + delta)): the expansion at a high enough order, then down order by order:
-
-    R_j = 1 / (2(j+1) + x·R_{j+1}),     r_j = r_{j+1} − log(1 + x·R_{j+1} / (2(j+1))).
-
-    With positive terms only, the recurrence is stable and regular at x = 0.
-    """
-    steps = max(0, math.ceil(_SERIES_MIN_ORDER[delta.dtype] - order))
-    series = _DebyeSeries(order + steps, delta)
-    end = delta if base is None else base + delta
+def _change_and_ratio(base: Tensor | None, delta: Tensor, order: float) -> tuple[Tensor, Tensor]:
+    """The expansion at a high enough order, then down order by order: r_j = r_{j+1} − log(1 + x·R_{j+1}/(2(j+1)))."""
+    top, steps = _starting_order(delta.dtype, order)
+    series = _DebyeSeries(top, delta.dtype)
+    # Everything is analytic around x = 0, so x may be a little negative; rounding of large terms may go beyond that.
+    end = delta if base is None else (base + delta).clamp_(min=-0.5)
     change, ratio = series.change_and_ratio(base, delta, end)
-    base_ratio = series.ratio(series.s(base)) if base is not None and steps else None
+    base_ratio = series.ratio(base) if base is not None and steps else None
     for step in reversed(range(steps)):
         twice_next = 2 * (order + step + 1)
-        growth = end * ratio
-        ratio = 1 / (twice_next + growth)
         if base is None or base_ratio is None:
-            change -= torch.log1p(growth / twice_next)
+            change -= torch.log1p(end * ratio / twice_next)
         else:
-            base_growth = base * base_ratio
-            base_ratio = 1 / (twice_next + base_growth)
-            change -= torch.log1p((growth - base_growth) * base_ratio)
+            growth = base * base_ratio
+            change -= torch.log1p((end * ratio - growth) / (twice_next + growth))
+            base_ratio = _descend_ratio(base, base_ratio, order + step, 1)
+        ratio = _descend_ratio(end, ratio, order + step, 1)
     return change, ratio
+
+
+def _descend_ratio(squared: Tensor, ratio: Tensor, order: float, steps: int) -> Tensor:
+    """From R at order + steps to R at order by R_j = 1/(2(j+1) + x·R_{j+1}): positive terms, regular at x = 0."""
+    for step in reversed(range(steps)):
+        ratio = (squared * ratio).add_(2 * (order + step + 1)).reciprocal_()
+    return ratio
+
+
+def _starting_order(dtype: torch.dtype, order: float) -> tuple[float, int]:
+    """(the order at which the series is good to rounding, how many above `order` that is)."""
+    if dtype not in _SERIES_MIN_ORDER:
+        raise TypeError(f"squared concentrations must be float32 or float64, got {dtype}")
+    steps = max(0, math.ceil(_SERIES_MIN_ORDER[dtype] - order))
+    return order + steps, steps
 
 
 class _DebyeSeries:
@@ -114,30 +134,33 @@ class _DebyeSeries:
     Steps are in place because the arrays are large (images × proxies) and fresh memory costs more than arithmetic.
     """
 
-    def __init__(self, order: float, like: Tensor):
+    def __init__(self, order: float, dtype: torch.dtype):
         self.order = order
-        self.coefficients = _log_debye_coefficients(order, _term_count(order, like.dtype))
-
-    def s(self, squared: Tensor) -> Tensor:
-        return (squared * (1 / self.order**2)).add_(1).sqrt_()
+        self.coefficients = _log_debye_coefficients(order, _term_count(order, dtype))
 
     def change_and_ratio(self, base: Tensor | None, delta: Tensor, end: Tensor) -> tuple[Tensor, Tensor]:
-        s1 = self.s(end)
-        s0 = delta.new_ones(()) if base is None else self.s(base)
+        s1, p1 = self._s_and_p(end)
+        s0, p0 = (delta.new_ones(()),) * 2 if base is None else self._s_and_p(base)
         rise = (s1 + s0).reciprocal_().mul_(delta).mul_(1 / self.order**2)  # s₁ − s₀
-        p1 = 1 / s1
         change = (rise / (1 + s0)).log1p_().sub_(rise).mul_(self.order)
-        change.add_((rise / s0).log1p_(), alpha=0.5)
+        change.add_((rise * p0).log1p_(), alpha=0.5)
         if base is None:  # p₁ − 1 = −(s₁ − 1)·p₁ keeps all digits of a small r
-            change.add_(_polynomial(self.coefficients.from_one, p1).mul_(p1).mul_(rise))
+            change.addcmul_(_polynomial(self.coefficients.from_one, p1).mul_(p1), rise)
         else:
-            change.sub_(_polynomial(self.coefficients.value, p1)).add_(_polynomial(self.coefficients.value, 1 / s0))
-        return change, self.ratio(s1)
+            change.sub_(_polynomial(self.coefficients.value, p1)).add_(_polynomial(self.coefficients.value, p0))
+        return change, self._ratio(s1, p1)
 
-    def ratio(self, s: Tensor) -> Tensor:
-        p = 1 / s
-        ratio = _polynomial(self.coefficients.slope, p).mul_(p).add_(0.5).mul_(p).mul_(p).mul_(-1 / self.order)
-        return ratio.add_((1 + s).reciprocal_()).mul_(1 / self.order)
+    def ratio(self, squared: Tensor) -> Tensor:
+        return self._ratio(*self._s_and_p(squared))
+
+    def _s_and_p(self, squared: Tensor) -> tuple[Tensor, Tensor]:
+        s = (squared * (1 / self.order**2)).add_(1).sqrt_()
+        return s, 1 / s
+
+    def _ratio(self, s: Tensor, p: Tensor) -> Tensor:
+        """1/(1+s)/ν minus p²·(½ + p·L′(p))/ν²; overwrites s."""
+        correction = _polynomial(self.coefficients.half_plus_slope, p).mul_(p).mul_(p)
+        return s.add_(1).mul_(self.order).reciprocal_().sub_(correction)
 
 
 def _term_count(order: float, dtype: torch.dtype) -> int:
@@ -155,10 +178,10 @@ def _polynomial(coefficients: tuple[float, ...], p: Tensor) -> Tensor:
 
 
 class _LogDebye(NamedTuple):
-    """Coefficients, lowest power first, of L(p), of L′(p) and of (L(p) − L(1))/(p − 1)."""
+    """Coefficients, lowest power first, of L(p), of (½ + p·L′(p))/ν² and of (L(p) − L(1))/(p − 1)."""
 
     value: tuple[float, ...]
-    slope: tuple[float, ...]
+    half_plus_slope: tuple[float, ...]
     from_one: tuple[float, ...]
 
 
@@ -168,9 +191,10 @@ def _log_debye_coefficients(order: float, terms: int) -> _LogDebye:
     for k, polynomial in enumerate(_log_debye_polynomials()[: terms + 1]):
         for power, coefficient in enumerate(polynomial):
             value[power] += float(coefficient) / order**k
-    slope = [power * coefficient for power, coefficient in enumerate(value)][1:]
+    half_plus_slope = [power * coefficient / order**2 for power, coefficient in enumerate(value)]
+    half_plus_slope[0] = 0.5 / order**2
     from_one = [math.fsum(value[power + 1 :]) for power in range(3 * terms)]
-    return _LogDebye(tuple(value), tuple(slope), tuple(from_one))
+    return _LogDebye(tuple(value), tuple(half_plus_slope), tuple(from_one))
 
 
 @lru_cache(maxsize=1)

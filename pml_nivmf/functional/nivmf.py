@@ -31,13 +31,8 @@ class NivMFTerms:
     inverse_length: Tensor  # 1/‖p‖, so that K²μ = pull·inverse_length, (...)
     pull_squared: Tensor  # ‖K²μ‖², (...)
     trace: Tensor  # tr K², (...)
-    mean_log: Tensor  # (1/M)·Σ log κ_m, (...)
     constant: Tensor  # the part of the log-density that does not depend on x, (...)
-    exact: bool
-
-    def log_jacobian(self, squared: Tensor) -> Tensor:
-        """Σ log κ_m − M·log‖Kx‖ from ‖Kx‖²; scaled by the geometric mean of κ first, or float32 would cancel."""
-        return -0.5 * self.weight.shape[-1] * torch.log(squared * torch.exp(-2 * self.mean_log))
+    jacobian: float  # the factor of log‖Kx‖²: −M/2, or 0 with the paper's normalizer
 
 
 def nivmf_terms(direction: Tensor, log_concentration: Tensor, normalizer: str) -> NivMFTerms:
@@ -47,19 +42,17 @@ def nivmf_terms(direction: Tensor, log_concentration: Tensor, normalizer: str) -
     weight, pull, length_squared, resultant, trace, pull_squared = _ClassSums.apply(direction, log_concentration)
     inverse_squared = 1 / length_squared
     resultant = resultant * inverse_squared  # κ̃²
-    mean_log = log_concentration.mean(-1)
-    constant = relative_log_normalizer_of_square(resultant, dim)
+    constant = relative_log_normalizer_of_square(resultant, dim) + log_concentration.sum(-1)
     if normalizer == "paper":
-        constant = constant + dim * mean_log - 0.5 * torch.log(resultant)
+        constant = constant - 0.5 * torch.log(resultant)
     return NivMFTerms(
         weight=weight,
         pull=pull,
         inverse_length=torch.sqrt(inverse_squared),
         pull_squared=pull_squared * inverse_squared,
         trace=trace,
-        mean_log=mean_log,
         constant=constant,
-        exact=normalizer == "exact",
+        jacobian=-0.5 * dim if normalizer == "exact" else 0.0,
     )
 
 
@@ -70,14 +63,14 @@ def check_normalizer(normalizer: str) -> None:
 
 def relative_nivmf_log_density(points: Tensor, terms: NivMFTerms, pairing: Pairing) -> Tensor:
     """log ρ(x) − log C_M(0) at unit vectors x (..., M)."""
-    return _exponent(points, terms, pairing, terms.inverse_length) + terms.constant
+    return _exponent(points, terms, pairing, 1.0) + terms.constant
 
 
 def monte_carlo_log_likelihood(
     samples: Tensor, terms: NivMFTerms, pairing: Pairing, temperature: Tensor | float = 1.0
 ) -> Tensor:
     """log (1/N)·Σ_i ρ(z_i)^{1/t} from samples (N, B, M) of the images' vMFs."""
-    exponent = _exponent(samples, terms, pairing, terms.inverse_length / temperature, 1 / temperature)
+    exponent = _exponent(samples, terms, pairing, temperature)
     return torch.logsumexp(exponent, dim=0) + (terms.constant / temperature - math.log(samples.shape[0]))
 
 
@@ -101,20 +94,18 @@ def analytic_log_likelihood(
     inverse_root = torch.rsqrt(mean_squared)
     linear = pairing.product(query, terms.pull) * (2 * terms.inverse_length / temperature)
     delta = inverse_root * (linear + inverse_root * (terms.pull_squared / temperature**2))
-    base = pairing.per_query(query_squared)
-    constant = terms.constant + terms.log_jacobian(mean_squared) if terms.exact else terms.constant
-    return constant / temperature - normalizer_change(base, delta.maximum(-base), dim)
+    constant = terms.constant
+    if terms.jacobian:
+        constant = constant + terms.jacobian * torch.log(mean_squared)
+    return constant / temperature - normalizer_change(pairing.per_query(query_squared), delta, dim)
 
 
-def _exponent(
-    points: Tensor, terms: NivMFTerms, pairing: Pairing, scale: Tensor, jacobian_scale: Tensor | float = 1.0
-) -> Tensor:
-    """The part of log ρ(x) that depends on x, with ⟨x, pull⟩/‖Kx‖ times `scale`."""
+def _exponent(points: Tensor, terms: NivMFTerms, pairing: Pairing, temperature: Tensor | float) -> Tensor:
+    """The part of log ρ(x)/t that depends on x."""
     squared = pairing.product(points.square(), terms.weight)  # ‖Kx‖²
-    exponent = _OverRoot.apply(pairing.product(points, terms.pull), squared) * scale
-    if terms.exact:
-        exponent = exponent + terms.log_jacobian(squared) * jacobian_scale
-    return exponent
+    numerator = pairing.product(points, terms.pull)
+    jacobian = terms.jacobian / torch.as_tensor(temperature, dtype=points.dtype) if terms.jacobian else None
+    return _Exponent.apply(numerator, squared, terms.inverse_length / temperature, jacobian)
 
 
 class _ClassSums(torch.autograd.Function):
@@ -147,20 +138,25 @@ class _ClassSums(torch.autograd.Function):
         return grad_direction, torch.addcmul(weight.new_zeros(()), grad_weight, weight, value=2)
 
 
-class _OverRoot(torch.autograd.Function):
-    """n/√s, one node for the largest tensors of a step, (N·B, C)."""
+class _Exponent(torch.autograd.Function):
+    """n/√s·scale + jacobian·log s, one node for the largest tensors of a step, (N·B, C). No Jacobian if None."""
 
     @staticmethod
-    def forward(numerator: Tensor, squared: Tensor) -> Tensor:
-        return numerator * torch.rsqrt(squared)
+    def forward(numerator: Tensor, squared: Tensor, scale: Tensor, jacobian: Tensor | None) -> Tensor:
+        exponent = torch.rsqrt(squared).mul_(numerator).mul_(scale)
+        return exponent if jacobian is None else exponent.add_(torch.log(squared).mul_(jacobian))
 
     @staticmethod
     def setup_context(ctx, inputs, output):  # type: ignore[no-untyped-def]
-        ctx.save_for_backward(inputs[1], output)
+        ctx.save_for_backward(*inputs)
 
     @staticmethod
     def backward(ctx, grad):  # type: ignore[no-untyped-def]
-        squared, output = ctx.saved_tensors
-        inverse_root = torch.rsqrt(squared)
-        grad_numerator = grad * inverse_root
-        return grad_numerator, torch.addcmul(squared.new_zeros(()), grad_numerator * output, inverse_root, value=-0.5)
+        numerator, squared, scale, jacobian = ctx.saved_tensors
+        grad_numerator = grad * torch.rsqrt(squared) * scale
+        by_log = grad_numerator * numerator  # what log n and log scale get, and −2·log s
+        grad_squared, grad_jacobian = by_log * -0.5, None
+        if jacobian is not None:
+            grad_squared = torch.addcmul(grad_squared, grad, jacobian)
+            grad_jacobian = (grad * torch.log(squared)).sum() if ctx.needs_input_grad[3] else None
+        return grad_numerator, grad_squared / squared, (by_log / scale).sum_to_size(scale.shape), grad_jacobian

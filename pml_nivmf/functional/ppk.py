@@ -23,8 +23,7 @@ def relative_ppk_distance(query: Tensor, reference: Tensor, gamma: float, pairin
     reference_squared = squared_norm(reference)
     base = pairing.per_query(gamma**2 * query_squared)
     delta = gamma**2 * (2 * pairing.product(query, reference) + reference_squared)
-    # ‖z + p‖² ≥ 0; rounding may say otherwise where z = −p.
-    change = normalizer_change(base, delta.maximum(-base), dim)
+    change = normalizer_change(base, delta, dim)
     per_query = relative_log_normalizer_of_square(gamma**2 * query_squared, dim)
     per_query = per_query - gamma * relative_log_normalizer_of_square(query_squared, dim)
     return change + pairing.per_query(per_query) - gamma * relative_log_normalizer_of_square(reference_squared, dim)

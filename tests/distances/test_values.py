@@ -1,5 +1,6 @@
 """Every distance against an independent numerical value."""
 
+import itertools
 import math
 
 import numpy as np
@@ -145,7 +146,7 @@ def test_monte_carlo_converges_to_the_closed_form(antithetic, normalizer):
 
     errors = [error(n) for n in (64, 1024, 16384)]
     assert errors[-1] < 0.01
-    for more, less in zip(errors[:-1], errors[1:], strict=True):
+    for more, less in itertools.pairwise(errors):
         assert 3 < more / less < 5.4
 
 

@@ -125,6 +125,17 @@ def test_change_differentiates_in_both_arguments():
         assert torch.autograd.gradgradcheck(lambda b, d, m=dim: normalizer_change(b, d, m), (base, delta))
 
 
+def test_rounding_below_zero_is_forgiven():
+    """‖z + p‖² for p = −z comes out as ±1e5 in float32 if ‖z‖ = 1e6: no NaN, a value close to r(0) − r(‖z‖)."""
+    base = torch.tensor([1.0, 1e4, 1e12], requires_grad=True)
+    for dim in (2, 16, 512):
+        value = normalizer_change(base, -base * (1 + 2e-7), dim)
+        expected = [-float(references.relative_log_normalizer(k, dim)) for k in (1.0, 1e2, 1e6)]
+        torch.testing.assert_close(value, torch.tensor(expected), rtol=1e-5, atol=1e-2)
+        (gradient,) = torch.autograd.grad(value.sum(), base)
+        assert torch.isfinite(gradient).all()
+
+
 def test_second_moment_has_trace_one_and_the_known_variance():
     for dim in (2, 3, 64):
         for kappa in (0.3, 20.0):

@@ -416,7 +416,7 @@ def test_head_calibration():
     assert head(features).norm(dim=1).mean().item() == pytest.approx(3, rel=1e-4)
     with pytest.raises(ValueError, match="target_norm must be positive, got 0"):
         calibrate_head(head, features, target_norm=0)
-    with pytest.raises(ValueError, match="mean norm 0.0"):
+    with pytest.raises(ValueError, match=r"mean norm 0\.0"):
         calibrate_head(nn.Linear(20, 8, bias=False), torch.zeros(3, 20))
 
 

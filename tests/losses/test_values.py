@@ -165,7 +165,7 @@ def test_joint_loss_is_the_weighted_sum_on_shared_proxies(batch):
 
 @pytest.mark.parametrize("name", ["Cos", "L2"])
 def test_gradients_of_section_3_5(name):
-    """∂L/∂cos_c = (softmax_c − [c = y])·∂(−d)/∂cos/t: 1/t for d_Cos, 2·κ_z·κ_c/t for d_L2, which grows with the norm."""
+    """∂L/∂cos_c = (softmax_c − [c = y])·∂(−d)/∂cos/t: 1/t for d_Cos, 2·κ_z·κ_c/t for d_L2."""
     torch.manual_seed(0)
     temperature, label = 0.5, 2
     for norm in (0.5, 2.0):
