@@ -27,6 +27,17 @@ class ExpectedLikelihoodNivMFDistance(NivMFReferenceDistance):
             "analytic" replaces ‖Kx‖² by its mean, which leaves a closed form: no noise, N times cheaper, equal to
             d_EL-vMF for K = c·I.
         antithetic: draw samples in pairs with opposite tangents.
+
+    How accurate the analytic estimator is, as the largest centred error over the standard deviation over proxies
+    (own K per class, M = 64, 128, 512, ‖z‖ from 0.1·M to 4·M, against tilted importance sampling):
+
+    - normalizer="paper": under 0.3% for κ_p = M/16 and a coefficient of variation of κ of 0.1, under 2.5% for 0.3;
+      under 1% and 2–10% for κ_p = M/8; under 2.5% and 1–130% for κ_p = M/4. Large ‖z‖ is the easy side: 4·M stays under
+      2.5% everywhere. If Σ log κ_m is the same for all classes, so that only the integral tells them apart, κ_p = M/16
+      and 0.3 give up to 6% at ‖z‖ = 0.1·M and under 0.5% at 4·M.
+    - normalizer="exact": the term −M·log‖Kx‖ has a variance that grows like M times the squared coefficient of
+      variation, which the mean of ‖Kx‖² does not carry. At ‖z‖ = 4·M the error is 12–28% for a coefficient of 0.1 and
+      40–120% for 0.3, more at smaller norms. It is a training objective, not a value of the integral.
     """
 
     def __init__(
