@@ -19,6 +19,8 @@ class NormCarryingDistance(BaseDistance, ABC):
     autocast off, and the result stays float32. To add a distance, implement `relative`, `offset` and `slope_per_unit`.
     """
 
+    packed_references = False  # whether references of twice the width, from `pack_nivmf`, are understood
+
     def __init__(self, **kwargs: Any):
         for name, value in _FIXED_OPTIONS.items():
             if kwargs.setdefault(name, value) != value:
@@ -51,16 +53,13 @@ class NormCarryingDistance(BaseDistance, ABC):
 
     def check_shapes(self, query_emb: Tensor, ref_emb: Tensor | None) -> None:
         super().check_shapes(query_emb, ref_emb)
-        if ref_emb is not None and ref_emb.shape[1] not in self.reference_widths(query_emb.shape[1]):
-            allowed = " or ".join(map(str, self.reference_widths(query_emb.shape[1])))
+        width = query_emb.shape[1]
+        allowed = (width, 2 * width) if self.packed_references else (width,)
+        if ref_emb is not None and ref_emb.shape[1] not in allowed:
             raise ValueError(
-                f"{type(self).__name__}: queries have width {query_emb.shape[1]}, so references must have width "
-                f"{allowed}, got {ref_emb.shape[1]}"
+                f"{type(self).__name__}: queries have width {width}, so references must have width "
+                f"{' or '.join(map(str, allowed))}, got {ref_emb.shape[1]}"
             )
-
-    def reference_widths(self, query_width: int) -> tuple[int, ...]:
-        """Widths a reference may have for queries of this width."""
-        return (query_width,)
 
     def _compare(self, query: Tensor, reference: Tensor, pairing: Pairing) -> Tensor:
         with torch.autocast(query.device.type, enabled=False):

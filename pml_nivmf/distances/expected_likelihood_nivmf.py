@@ -4,6 +4,7 @@ from typing import Any
 
 from torch import Tensor
 
+from ..functional.checks import check_count, check_option
 from ..functional.nivmf import NivMFTerms, analytic_log_likelihood, monte_carlo_log_likelihood
 from ..functional.pairing import Pairing
 from ..functional.sampling import sample_vmf
@@ -32,9 +33,9 @@ class ExpectedLikelihoodNivMFDistance(NivMFReferenceDistance):
     (own K per class, M = 64, 128, 512, ‖z‖ from 0.1·M to 4·M, against tilted importance sampling):
 
     - normalizer="paper": under 0.3% for κ_p = M/16 and a coefficient of variation of κ of 0.1, under 2.5% for 0.3;
-      under 1% and 2–10% for κ_p = M/8; under 2.5% and 1–130% for κ_p = M/4. Large ‖z‖ is the easy side: 4·M stays under
-      2.5% everywhere. If Σ log κ_m is the same for all classes, so that only the integral tells them apart, κ_p = M/16
-      and 0.3 give up to 6% at ‖z‖ = 0.1·M and under 0.5% at 4·M.
+      under 1% and 2–10% for κ_p = M/8; under 2.5% and 1–130% for κ_p = M/4. Large ‖z‖ is the easy side: at 4·M all of
+      these stay under 5%. If Σ log κ_m is the same for all classes, so that only the integral tells them apart,
+      κ_p = M/16 and 0.3 give up to 6% at ‖z‖ = 0.1·M and under 0.5% at 4·M.
     - normalizer="exact": the term −M·log‖Kx‖ has a variance that grows like M times the squared coefficient of
       variation, which the mean of ‖Kx‖² does not carry. At ‖z‖ = 4·M the error is 12–28% for a coefficient of 0.1 and
       40–120% for 0.3, more at smaller norms. It is a training objective, not a value of the integral.
@@ -49,12 +50,8 @@ class ExpectedLikelihoodNivMFDistance(NivMFReferenceDistance):
         **kwargs: Any,
     ):
         super().__init__(normalizer=normalizer, **kwargs)
-        if estimator not in ESTIMATORS:
-            raise ValueError(f'estimator must be "monte_carlo" or "analytic", got {estimator!r}')
-        if isinstance(n_samples, bool) or not isinstance(n_samples, int) or n_samples < 1:
-            raise ValueError(f"n_samples must be an integer of at least 1, got {n_samples!r}")
-        self.n_samples = n_samples
-        self.estimator = estimator
+        self.n_samples = check_count("n_samples", n_samples, at_least=1)
+        self.estimator = check_option("estimator", estimator, ESTIMATORS)
         self.antithetic = antithetic
         self.add_to_recordable_attributes(list_of_names=["n_samples"], is_stat=False)
 

@@ -5,6 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..functional.checks import check_option
 from ..functional.pairing import Pairing
 from ..functional.ppk import kl_distance
 from ..functional.vmf import mean_resultant_length
@@ -26,9 +27,7 @@ class KLDistance(NormCarryingDistance):
 
     def __init__(self, form: str = "exact", **kwargs: Any):
         super().__init__(**kwargs)
-        if form not in _FORMS:
-            raise ValueError(f'form must be "exact" or "paper", got {form!r}')
-        self.form = form
+        self.form = check_option("form", form, _FORMS)
 
     def relative(self, query: Tensor, reference: Tensor, pairing: Pairing) -> Tensor:
         return kl_distance(query, reference, self.form, pairing)

@@ -6,7 +6,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..functional.nivmf import NivMFTerms, check_normalizer, nivmf_terms, relative_nivmf_log_density
+from ..functional.checks import check_option
+from ..functional.nivmf import NORMALIZERS, NivMFTerms, nivmf_terms, relative_nivmf_log_density
 from ..functional.pairing import Pairing, unit_vectors
 from ..functional.vmf import log_uniform_density
 from .base import NormCarryingDistance
@@ -16,10 +17,11 @@ from .packing import unpack_nivmf
 class NivMFReferenceDistance(NormCarryingDistance):
     """A distance whose references are nivMFs: (C, 2M) from `pack_nivmf`, or (C, M) embeddings, read as K = ‖z‖·I."""
 
+    packed_references = True
+
     def __init__(self, normalizer: str = "exact", **kwargs: Any):
         super().__init__(**kwargs)
-        check_normalizer(normalizer)
-        self.normalizer = normalizer
+        self.normalizer = check_option("normalizer", normalizer, NORMALIZERS)
 
     @abstractmethod
     def draw(self, query: Tensor) -> Tensor:
@@ -37,9 +39,6 @@ class NivMFReferenceDistance(NormCarryingDistance):
 
     def offset(self, dim: int) -> float:
         return -log_uniform_density(dim)
-
-    def reference_widths(self, query_width: int) -> tuple[int, ...]:
-        return (query_width, 2 * query_width)
 
     def set_default_stats(
         self, query_emb: Tensor, ref_emb: Tensor, query_emb_normalized: Tensor, ref_emb_normalized: Tensor
@@ -64,7 +63,7 @@ class NivMFDistance(NivMFReferenceDistance):
 
     def draw(self, query: Tensor) -> Tensor:
         # A zero vector has no direction: the diagonal stands for it, where ‖Kx‖² is the mean over all directions.
-        zero = (query == 0).all(-1, keepdim=True)
+        zero = torch.linalg.vector_norm(query.detach(), dim=-1, keepdim=True) == 0
         return torch.where(zero, query.shape[-1] ** -0.5, unit_vectors(query))
 
     def tempered_log_likelihood(

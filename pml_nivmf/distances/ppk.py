@@ -4,6 +4,7 @@ from typing import Any
 
 from torch import Tensor
 
+from ..functional.checks import check_positive
 from ..functional.pairing import Pairing
 from ..functional.ppk import ppk_offset, relative_ppk_distance
 from ..functional.vmf import mean_resultant_length
@@ -23,9 +24,7 @@ class PPKDistance(NormCarryingDistance):
 
     def __init__(self, gamma: float = 1.0, **kwargs: Any):
         super().__init__(**kwargs)
-        if not gamma > 0:
-            raise ValueError(f"gamma must be positive, got {gamma}")
-        self.gamma = float(gamma)
+        self.gamma = check_positive("gamma", gamma)
         self.add_to_recordable_attributes(list_of_names=["gamma"], is_stat=False)
 
     def relative(self, query: Tensor, reference: Tensor, pairing: Pairing) -> Tensor:

@@ -34,3 +34,11 @@ class _PositiveFinite(constraints.Constraint):
 unit_vector = _UnitVector()
 nonnegative_finite = _NonnegativeFinite()
 positive_finite_vector = constraints.independent(_PositiveFinite(), 1)
+
+
+def check_directions(loc: Tensor) -> None:
+    """What no constraint can say: the rank, the width and the type of a tensor of directions."""
+    if loc.ndim < 1 or loc.shape[-1] < 2:
+        raise ValueError(f"loc must have shape (..., M) with M of at least 2, got {tuple(loc.shape)}")
+    if not loc.is_floating_point():
+        raise ValueError(f"loc must be floating point, got {loc.dtype}")

@@ -7,13 +7,14 @@ from torch import Size, Tensor
 from torch.distributions import Distribution
 from torch.distributions.constraints import Constraint
 
-from ..functional.nivmf import check_normalizer, nivmf_terms, relative_nivmf_log_density
-from ..functional.pairing import ROWWISE, at_least_float32, unit_vectors
+from ..functional.checks import check_option
+from ..functional.nivmf import NORMALIZERS, nivmf_terms, relative_nivmf_log_density
+from ..functional.pairing import ROWWISE, at_least_float32, in_dtype_of, unit_vectors
 from ..functional.sampling import sample_vmf
 from ..functional.vmf import log_uniform_density
-from .constraints import positive_finite_vector, unit_vector
+from .constraints import check_directions, positive_finite_vector, unit_vector
 
-_MODE_MAX_STEPS = 10_000
+_BISECTIONS = 60
 
 _Shape: TypeAlias = Size | list[int] | tuple[int, ...]
 
@@ -43,13 +44,14 @@ class NonIsotropicVonMisesFisher(Distribution):
         normalizer: str = "exact",
         validate_args: bool | None = None,
     ):
-        check_normalizer(normalizer)
-        if loc.ndim < 1 or loc.shape[-1] < 2:
-            raise ValueError(f"loc must have shape (..., M) with M of at least 2, got {tuple(loc.shape)}")
+        check_option("normalizer", normalizer, NORMALIZERS)
+        concentration = torch.as_tensor(concentration, device=loc.device)
+        check_directions(loc)
         if concentration.ndim < 1 or concentration.shape[-1] != loc.shape[-1]:
             expected, got = loc.shape[-1], tuple(concentration.shape)
             raise ValueError(f"concentration must have one entry per dimension, shape (..., {expected}), got {got}")
-        self.loc, self.concentration = torch.broadcast_tensors(loc, concentration)
+        dtype = torch.promote_types(loc.dtype, concentration.dtype)
+        self.loc, self.concentration = torch.broadcast_tensors(loc.to(dtype), concentration.to(dtype))
         self.normalizer = normalizer
         super().__init__(self.loc.shape[:-1], self.loc.shape[-1:], validate_args=validate_args)
 
@@ -75,25 +77,10 @@ class NonIsotropicVonMisesFisher(Distribution):
 
     @property
     def mode(self) -> Tensor:
-        """The point of highest density: loc for normalizer="paper"; the exact density also weighs 1/‖Kx‖^M.
-
-        In y = Kx/‖Kx‖ the exact log-density is κ̃⟨y, m⟩ + (M/2)·log yᵀK⁻²y, m = Kμ/κ̃, which is climbed from loc by the
-        power iteration y ← normalise(gradient + shift·y); the shift makes it convex, so each step goes up.
-        """
+        """The point of highest density: loc for normalizer="paper"; the exact density also weighs 1/‖Kx‖^M."""
         if self.normalizer == "paper":
             return self.loc
-        dim = self.event_shape[0]
-        stretched = self.concentration * self.loc
-        inverse_squared = (self.concentration / self.concentration.amin(-1, keepdim=True)) ** -2
-        shift = dim * (inverse_squared.amax(-1, keepdim=True) / inverse_squared.amin(-1, keepdim=True))
-        point = unit_vectors(stretched)
-        for _ in range(_MODE_MAX_STEPS):
-            quadratic = (inverse_squared * point * point).sum(-1, keepdim=True)
-            uphill = stretched + dim * inverse_squared * point / quadratic + shift * point
-            point, previous = unit_vectors(uphill), point
-            if (point - previous).abs().max() < torch.finfo(point.dtype).eps:
-                break
-        return unit_vectors(point / self.concentration)
+        return _exact_mode(self.loc.detach(), self.concentration.detach())
 
     def log_prob(self, value: Tensor) -> Tensor:
         if self._validate_args:
@@ -110,3 +97,35 @@ class NonIsotropicVonMisesFisher(Distribution):
             )
         stretched = sample_vmf(self.concentration * self.loc, tuple(sample_shape), antithetic=antithetic)
         return unit_vectors(stretched / self.concentration)
+
+
+def _exact_mode(loc: Tensor, concentration: Tensor) -> Tensor:
+    """The global maximum of the exact density.
+
+    In y = Kx/‖Kx‖ the log-density is κ̃⟨y, m⟩ + (M/2)·log Σ b_i y_i² with m = Kμ/κ̃ and b = κ^−2. The signs of y are
+    those of m, and in u = y² the function Σ κ̃|m_i|√u_i + (M/2)·log Σ b_i u_i is concave: its maximum on the simplex has
+    √u_i = κ̃|m_i|/(2(λ − νb_i)) with Σu = 1 and 2ν·Σ b_i u_i = M, found by one bisection inside another.
+    """
+    stretched = at_least_float32(concentration * loc)
+    spread = at_least_float32(concentration / concentration.amin(-1, keepdim=True)) ** -2  # b, scaled to at most 1
+    # A component that is exactly zero may still grow in the optimum; either sign is then as good.
+    pull = stretched.abs().clamp(min=1e-6 * float(torch.finfo(stretched.dtype).eps) ** 0.25)
+    dim = loc.shape[-1]
+    low, high = torch.full_like(pull[..., :1], dim / 2), dim / 2 / spread.amin(-1, keepdim=True)
+    for _ in range(_BISECTIONS):
+        nu = (low + high) / 2
+        too_large = nu * (spread * _simplex_root(pull, nu * spread) ** 2).sum(-1, keepdim=True) > dim / 2
+        low, high = torch.where(too_large, low, nu), torch.where(too_large, nu, high)
+    point = _simplex_root(pull, low * spread) * torch.where(stretched < 0, -1.0, 1.0)
+    return in_dtype_of(unit_vectors(point / concentration), loc)
+
+
+def _simplex_root(pull: Tensor, weight: Tensor) -> Tensor:
+    """√u with √u_i = pull_i/(2(λ − weight_i)) and Σu = 1: λ − max(weight) lies between max(pull)/2 and √(Σpull²)/2."""
+    gap = weight.amax(-1, keepdim=True) - weight  # ≥ 0
+    low, high = torch.zeros_like(gap[..., :1]), pull.square().sum(-1, keepdim=True).sqrt() / 2
+    for _ in range(_BISECTIONS):
+        middle = (low + high) / 2
+        too_small = ((pull / (2 * (middle + gap))) ** 2).sum(-1, keepdim=True) > 1
+        low, high = torch.where(too_small, middle, low), torch.where(too_small, high, middle)
+    return pull / (2 * (high + gap))

@@ -11,7 +11,7 @@ from ..functional.pairing import ROWWISE, at_least_float32
 from ..functional.ppk import kl_distance
 from ..functional.sampling import sample_vmf
 from ..functional.vmf import log_vmf_normalizer, mean_resultant_length
-from .constraints import nonnegative_finite, unit_vector
+from .constraints import check_directions, nonnegative_finite, unit_vector
 
 _Shape: TypeAlias = Size | list[int] | tuple[int, ...]
 
@@ -31,8 +31,7 @@ class VonMisesFisher(Distribution):
     has_rsample = True
 
     def __init__(self, loc: Tensor, concentration: Tensor | float, validate_args: bool | None = None):
-        if loc.ndim < 1 or loc.shape[-1] < 2:
-            raise ValueError(f"loc must have shape (..., M) with M of at least 2, got {tuple(loc.shape)}")
+        check_directions(loc)
         concentration = torch.as_tensor(concentration, dtype=loc.dtype, device=loc.device)
         batch_shape = torch.broadcast_shapes(loc.shape[:-1], concentration.shape)
         self.loc = loc.expand(*batch_shape, loc.shape[-1])

@@ -15,8 +15,8 @@ from pytorch_metric_learning import losses as pml_losses
 from torch import Tensor, nn
 
 from ..distances import BhattacharyyaDistance, KLDistance
+from ..functional.checks import check_count
 from ..losses import JointProxyLoss, NivMFProxyLoss, NonIsotropicVMFLoss, VMFProxyLoss
-from ..losses.checks import check_count
 from .algorithm1 import algorithm1_loss
 
 BASELINE = "ProxyAnchorLoss"
@@ -65,7 +65,18 @@ def run(shapes: Sequence[Shape], rounds: int = 20, threads: int | None = None, d
     check_count("rounds", rounds, at_least=1)
     if threads is not None:
         torch.set_num_threads(check_count("threads", threads, at_least=1))
-    return [result for shape in shapes for result in _run_shape(shape, rounds, torch.device(device))]
+    target = _device(device)
+    return [result for shape in shapes for result in _run_shape(shape, rounds, target)]
+
+
+def _device(name: str) -> torch.device:
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise ValueError(f"--device must be cpu, cuda or cuda:N, got {name!r}") from None
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise ValueError(f"--device {name}: torch sees no GPU here")
+    return device
 
 
 def _run_shape(shape: Shape, rounds: int, device: torch.device) -> list[Result]:

@@ -59,7 +59,9 @@ class _Ratio(torch.autograd.Function):
     @staticmethod
     def backward(ctx, grad):  # type: ignore[no-untyped-def]
         squared, ratio = ctx.saved_tensors
-        return grad * ratio * (vmf_ratio(squared, ctx.order + 1) - ratio) * 0.5, None
+        if torch.is_grad_enabled():  # closes on itself, for derivatives of any order
+            return grad * ratio * (vmf_ratio(squared, ctx.order + 1) - ratio) * 0.5, None
+        return grad * _ratio_slope(squared, ctx.order), None
 
 
 class _NormalizerChange(torch.autograd.Function):
@@ -79,7 +81,7 @@ class _NormalizerChange(torch.autograd.Function):
     def backward(ctx, grad, _):  # type: ignore[no-untyped-def]
         base, delta, ratio = ctx.saved_tensors
         if torch.is_grad_enabled():  # somebody differentiates this backward: the saved ratio has no graph
-            ratio = vmf_ratio(delta if base is None else base + delta, ctx.order)
+            ratio = vmf_ratio(delta if base is None else _end(base, delta), ctx.order)
         grad_end = grad * ratio * -0.5
         grad_base = None
         if ctx.needs_input_grad[0]:
@@ -92,8 +94,7 @@ def _change_and_ratio(base: Tensor | None, delta: Tensor, order: float) -> tuple
     """The expansion at a high enough order, then down order by order: r_j = r_{j+1} − log(1 + x·R_{j+1}/(2(j+1)))."""
     top, steps = _starting_order(delta.dtype, order)
     series = _DebyeSeries(top, delta.dtype)
-    # Everything is analytic around x = 0, so x may be a little negative; rounding of large terms may go beyond that.
-    end = delta if base is None else (base + delta).clamp_(min=-0.5)
+    end = delta if base is None else _end(base, delta)
     change, ratio = series.change_and_ratio(base, delta, end)
     base_ratio = series.ratio(base) if base is not None and steps else None
     for step in reversed(range(steps)):
@@ -108,11 +109,28 @@ def _change_and_ratio(base: Tensor | None, delta: Tensor, order: float) -> tuple
     return change, ratio
 
 
+def _end(base: Tensor, delta: Tensor) -> Tensor:
+    """Everything is analytic around x = 0, so x may be a little negative; rounding of large terms could go further."""
+    return (base + delta).clamp(min=-0.5)
+
+
 def _descend_ratio(squared: Tensor, ratio: Tensor, order: float, steps: int) -> Tensor:
     """From R at order + steps to R at order by R_j = 1/(2(j+1) + x·R_{j+1}): positive terms, regular at x = 0."""
     for step in reversed(range(steps)):
         ratio = (squared * ratio).add_(2 * (order + step + 1)).reciprocal_()
     return ratio
+
+
+def _ratio_slope(squared: Tensor, order: float) -> Tensor:
+    """R_ν′(x) by R_j′ = −R_j²·(R_{j+1} + x·R_{j+1}′) from the series' own slope: R_{ν+1} − R_ν would cancel."""
+    top, steps = _starting_order(squared.dtype, order)
+    series = _DebyeSeries(top, squared.dtype)
+    ratio, slope = series.ratio(squared), series.ratio_slope(squared)
+    for step in reversed(range(steps)):
+        inner = (squared * slope).add_(ratio)
+        ratio = _descend_ratio(squared, ratio, order + step, 1)
+        slope = inner.mul_(ratio).mul_(ratio).neg_()
+    return slope
 
 
 def _starting_order(dtype: torch.dtype, order: float) -> tuple[float, int]:
@@ -153,6 +171,13 @@ class _DebyeSeries:
     def ratio(self, squared: Tensor) -> Tensor:
         return self._ratio(*self._s_and_p(squared))
 
+    def ratio_slope(self, squared: Tensor) -> Tensor:
+        """dR/dx = (dR/ds)·p/(2ν²), dR/ds = −1/(ν(1+s)²) + p²·d(p²h)/dp with h(p) = (½ + p·L′(p))/ν²."""
+        s, p = self._s_and_p(squared)
+        by_s = _polynomial(self.coefficients.correction_slope, p).mul_(p).mul_(p)
+        by_s.sub_(s.add_(1).square_().mul_(self.order).reciprocal_())
+        return by_s.mul_(p).mul_(0.5 / self.order**2)
+
     def _s_and_p(self, squared: Tensor) -> tuple[Tensor, Tensor]:
         s = (squared * (1 / self.order**2)).add_(1).sqrt_()
         return s, 1 / s
@@ -178,11 +203,12 @@ def _polynomial(coefficients: tuple[float, ...], p: Tensor) -> Tensor:
 
 
 class _LogDebye(NamedTuple):
-    """Coefficients, lowest power first, of L(p), of (½ + p·L′(p))/ν² and of (L(p) − L(1))/(p − 1)."""
+    """Coefficients, lowest power first."""
 
-    value: tuple[float, ...]
-    half_plus_slope: tuple[float, ...]
-    from_one: tuple[float, ...]
+    value: tuple[float, ...]  # L(p)
+    half_plus_slope: tuple[float, ...]  # h(p) = (½ + p·L′(p))/ν²
+    correction_slope: tuple[float, ...]  # d(p²·h(p))/dp
+    from_one: tuple[float, ...]  # (L(p) − L(1))/(p − 1)
 
 
 @lru_cache(maxsize=256)
@@ -193,8 +219,9 @@ def _log_debye_coefficients(order: float, terms: int) -> _LogDebye:
             value[power] += float(coefficient) / order**k
     half_plus_slope = [power * coefficient / order**2 for power, coefficient in enumerate(value)]
     half_plus_slope[0] = 0.5 / order**2
+    correction_slope = [0.0, *((power + 2) * coefficient for power, coefficient in enumerate(half_plus_slope))]
     from_one = [math.fsum(value[power + 1 :]) for power in range(3 * terms)]
-    return _LogDebye(tuple(value), tuple(half_plus_slope), tuple(from_one))
+    return _LogDebye(tuple(value), tuple(half_plus_slope), tuple(correction_slope), tuple(from_one))
 
 
 @lru_cache(maxsize=1)

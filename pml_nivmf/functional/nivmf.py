@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from .checks import check_option
 from .pairing import Pairing, squared_norm
 from .vmf import normalizer_change, relative_log_normalizer_of_square, second_moment_terms
 
@@ -37,7 +38,7 @@ class NivMFTerms:
 
 def nivmf_terms(direction: Tensor, log_concentration: Tensor, normalizer: str) -> NivMFTerms:
     """Prepare proxies for comparison: `direction` (..., M) of any positive length, log κ_m of the same shape."""
-    check_normalizer(normalizer)
+    check_option("normalizer", normalizer, NORMALIZERS)
     dim = direction.shape[-1]
     weight, pull, length_squared, resultant, trace, pull_squared = _ClassSums.apply(direction, log_concentration)
     inverse_squared = 1 / length_squared
@@ -54,11 +55,6 @@ def nivmf_terms(direction: Tensor, log_concentration: Tensor, normalizer: str) -
         constant=constant,
         jacobian=-0.5 * dim if normalizer == "exact" else 0.0,
     )
-
-
-def check_normalizer(normalizer: str) -> None:
-    if normalizer not in NORMALIZERS:
-        raise ValueError(f'normalizer must be "exact" or "paper", got {normalizer!r}')
 
 
 def relative_nivmf_log_density(points: Tensor, terms: NivMFTerms, pairing: Pairing) -> Tensor:
@@ -104,7 +100,11 @@ def _exponent(points: Tensor, terms: NivMFTerms, pairing: Pairing, temperature: 
     """The part of log ρ(x)/t that depends on x."""
     squared = pairing.product(points.square(), terms.weight)  # ‖Kx‖²
     numerator = pairing.product(points, terms.pull)
-    jacobian = terms.jacobian / torch.as_tensor(temperature, dtype=points.dtype) if terms.jacobian else None
+    jacobian = (
+        terms.jacobian / torch.as_tensor(temperature, dtype=points.dtype, device=points.device)
+        if terms.jacobian
+        else None
+    )
     return _Exponent.apply(numerator, squared, terms.inverse_length / temperature, jacobian)
 
 

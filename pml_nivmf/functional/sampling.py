@@ -22,7 +22,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .pairing import at_least_float32
+from .pairing import at_least_float32, in_dtype_of
 from .vmf import second_moment_terms
 
 _PROPOSALS = 4  # a round: fewer rounds cost less than the proposals that are not needed
@@ -52,7 +52,7 @@ def sample_vmf(
     flat = at_least_float32(natural).reshape(-1, natural.shape[-1])
     samples, angle = _draw(flat.detach(), draws, antithetic, generator)
     samples = _Reparametrised.apply(flat, samples, angle)
-    return samples.reshape(*sample_shape, *natural.shape).to(natural.dtype)
+    return in_dtype_of(samples.reshape(*sample_shape, *natural.shape), natural)
 
 
 def _draw(natural: Tensor, draws: int, antithetic: bool, generator: torch.Generator | None) -> tuple[Tensor, Tensor]:
@@ -177,7 +177,7 @@ def _stretching_rate(angle: Tensor, concentration: Tensor, dim: int) -> Tensor:
     """c(w) = ±(1/sin θ)·∫ (cos φ − A)·p(φ)/p(θ) dφ, p(φ) ∝ sin^{M−2}φ·e^{κ·cos φ}, from θ away from the mode.
 
     Both sides of θ integrate to the same value up to the sign; the side without the mode decays monotonically.
-    float32 holds three digits of c up to κ = 1e4·M, where c·sin²θ is 1e-9 and the direction carries all.
+    float32 holds three digits of dw/dκ = c·sin²θ up to κ = 1e4·M, where it is 1e-9 and the direction carries all.
     """
     root_curvature, mode = _mode_of_angle(concentration, dim)
     towards_zero = angle < mode

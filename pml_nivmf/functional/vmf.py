@@ -10,7 +10,7 @@ import math
 from torch import Tensor
 
 from .bessel import vmf_normalizer_change, vmf_ratio, vmf_relative_normalizer
-from .pairing import at_least_float32
+from .pairing import at_least_float32, in_dtype_of
 
 # The quadratic fits printed in the paper: constant, linear and quadratic coefficient.
 _PAPER_FITS = {128: (127.0, -0.01909, -0.003355), 512: (868.0, -0.0002662, -0.0009685)}
@@ -43,13 +43,13 @@ def log_uniform_density(dim: int) -> float:
 def relative_log_normalizer(concentration: Tensor, dim: int) -> Tensor:
     """r(κ) = log C_M(κ) − log C_M(0) ≤ 0: what the losses use, precise to the last digits also in float32."""
     working = at_least_float32(concentration)
-    return relative_log_normalizer_of_square(working * working, dim).to(concentration.dtype)
+    return in_dtype_of(relative_log_normalizer_of_square(working * working, dim), concentration)
 
 
 def mean_resultant_length(concentration: Tensor, dim: int) -> Tensor:
     """A_M(κ) = I_{M/2}(κ) / I_{M/2−1}(κ), the length of the mean vector and the mean cosine of a sample, in [0, 1)."""
     working = at_least_float32(concentration)
-    return (working * vmf_ratio(working * working, _order(dim))).to(concentration.dtype)
+    return in_dtype_of(working * vmf_ratio(working * working, _order(dim)), concentration)
 
 
 def relative_log_normalizer_of_square(squared: Tensor, dim: int) -> Tensor:

@@ -14,18 +14,17 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
+from ..functional.checks import check_count, check_positive
 from ..functional.pairing import at_least_float32, unit_vectors
-from .checks import check_count, check_embeddings, check_labels, check_positive
-from .embedding_scale import starting_norm
+from .checks import check_embeddings, check_labels
 
 # The softmax over classes starts like one over cosines times this: a good ProxyNCA's scale.
 STARTING_COSINE_SCALE = 16.0
 
 
 class ProxyLoss(WeightRegularizerMixin, BaseMetricLossFunction, ABC):
-    """Softmax loss over class proxies; a subclass says how images and proxies are compared.
+    """Softmax loss over class proxies; a subclass says how images and proxies are compared, by four methods.
 
-    A subclass implements `_class_parameters` and `_logits`, and `_starting_norm` if embeddings' norms matter to it.
     Parameters never change their dtype: half-precision embeddings are computed in float32, with autocast off.
     """
 
@@ -52,6 +51,8 @@ class ProxyLoss(WeightRegularizerMixin, BaseMetricLossFunction, ABC):
         self.add_to_recordable_attributes(list_of_names=["avg_query_norm", "current_temperature"], is_stat=True)
         self.proxies = nn.Parameter(torch.empty(num_classes, embedding_size))
         self.weight_init_func(self.proxies)
+        if not bool((self.proxies != 0).any(dim=1).all()):
+            raise ValueError("weight_init_func left a proxy at zero, which has no direction: use a random one")
         self.initial_temperature = check_positive("temperature", temperature)
         self._set_temperature(learnable_temperature)
         self._set_embedding_scale(embedding_scale)
@@ -66,13 +67,13 @@ class ProxyLoss(WeightRegularizerMixin, BaseMetricLossFunction, ABC):
     def _logits(self, query: Tensor, *class_parameters: Tensor) -> Tensor:
         """(batch, classes) from what `_query` made of the embeddings."""
 
+    @abstractmethod
     def _query(self, embeddings: Tensor) -> Tensor:
         """What all classes are compared with; drawn once, so that chunks of classes see the same samples."""
-        return embeddings
 
+    @abstractmethod
     def _starting_norm(self) -> float | None:
         """The mean norm that embeddings should start with, or None if their norms do not matter."""
-        return None
 
     # What a user calls ------------------------------------------------------------------------------------------
 
@@ -85,13 +86,15 @@ class ProxyLoss(WeightRegularizerMixin, BaseMetricLossFunction, ABC):
         ref_labels: Tensor | None = None,
     ) -> Tensor:
         """The reduced loss. `indices_tuple` from a miner weighs the samples, as in PML's own proxy losses."""
-        embeddings = self._accept(embeddings)
-        with torch.autocast(embeddings.device.type, enabled=False):
-            return super().forward(embeddings, labels, indices_tuple, ref_emb, ref_labels)
+        accepted = self.accept(embeddings)
+        if ref_emb is embeddings and ref_labels is labels:  # PML reads the batch as its own reference as no reference
+            ref_emb = ref_labels = None
+        with torch.autocast(accepted.device.type, enabled=False):
+            return super().forward(accepted, labels, indices_tuple, ref_emb, ref_labels)
 
     def get_logits(self, embeddings: Tensor) -> Tensor:
         """(batch, classes) logits −distance/temperature, up to a constant that is the same for every class."""
-        embeddings = self._accept(embeddings)
+        embeddings = self.accept(embeddings)
         with torch.autocast(embeddings.device.type, enabled=False):
             return self._logits(self._query(self._scaled(embeddings)), *self._cast_parameters(embeddings.dtype))
 
@@ -99,29 +102,28 @@ class ProxyLoss(WeightRegularizerMixin, BaseMetricLossFunction, ABC):
     def temperature(self) -> Tensor:
         return torch.exp(self.log_temperature)
 
-    @torch.no_grad()
     def warm_start(self, embeddings: Tensor, labels: Tensor) -> None:
         """Point each proxy at the mean of its class's embeddings and, with `embedding_scale="auto"`, set the scale.
 
         A class without a sample keeps its direction, with a warning. Proxies keep their lengths: only directions count,
         and a length of about √M makes an optimizer's step a rotation by about the learning rate.
         """
-        embeddings = self._accept(embeddings)
+        embeddings = self.accept(embeddings.detach())
         c_f.check_shapes(embeddings, labels)
         labels = labels.to(embeddings.device)
         check_labels(labels, self.num_classes)
         sums = embeddings.new_zeros(self.proxies.shape).index_add_(0, labels.long(), embeddings)
-        found = (sums != 0).any(dim=1)
+        found = torch.linalg.vector_norm(sums, dim=1) > 0
         directions = unit_vectors(sums[found]).to(self.proxies.dtype)
-        lengths = torch.linalg.vector_norm(self.proxies[found], dim=1, keepdim=True)
-        self.proxies[found] = directions * lengths
+        with torch.no_grad():
+            lengths = torch.linalg.vector_norm(self.proxies[found], dim=1, keepdim=True)
+            self.proxies[found] = directions * lengths
         self._look_at_norms(embeddings, recalibrate=True)
         if not bool(found.all()):
             missing = (~found).nonzero().flatten().tolist()
             shown = ", ".join(map(str, missing[:10])) + (", …" if len(missing) > 10 else "")
-            warnings.warn(
-                f"warm start: {len(missing)} classes have no sample and keep their proxies: {shown}", stacklevel=2
-            )
+            text = f"warm start: {len(missing)} classes have no sample or no mean and keep their proxies: {shown}"
+            warnings.warn(text, stacklevel=2)
 
     def param_groups(
         self,
@@ -150,9 +152,12 @@ class ProxyLoss(WeightRegularizerMixin, BaseMetricLossFunction, ABC):
 
     # The loss, in the order in which it happens -----------------------------------------------------------------
 
-    def _accept(self, embeddings: Tensor) -> Tensor:
-        """Refuse bad embeddings before anything changes; follow them to their device, as PML's losses do."""
-        check_embeddings(embeddings, self.embedding_size)
+    def accept(self, embeddings: Tensor) -> Tensor:
+        """The embeddings in the dtype to compute in. Refuses bad ones before anything changes.
+
+        Follows them to their device, as PML's losses do.
+        """
+        check_embeddings(embeddings, self.embedding_size, self._host_scale or 1.0)
         if self.proxies.device != embeddings.device:
             self.to(embeddings.device)
         return embeddings.to(torch.promote_types(at_least_float32(embeddings).dtype, self.proxies.dtype))
@@ -221,53 +226,68 @@ class ProxyLoss(WeightRegularizerMixin, BaseMetricLossFunction, ABC):
 
     def _set_embedding_scale(self, embedding_scale: float | str) -> None:
         automatic = embedding_scale == "auto"
-        value = 1.0 if automatic else check_positive('embedding_scale (a number or "auto")', embedding_scale)  # type: ignore[arg-type]
+        number = 1.0 if automatic else check_positive('embedding_scale (a number or "auto")', embedding_scale)  # type: ignore[arg-type]
         self.automatic_scale = automatic and self._starting_norm() is not None
-        self.register_buffer("embedding_scale", torch.tensor(value))
+        self.register_buffer("embedding_scale", torch.tensor(number))
         self.register_buffer("embedding_scale_is_set", torch.tensor(not self.automatic_scale))
-        self._scale_is_set = (
-            not self.automatic_scale
-        )  # the buffer's copy on the host: asking a GPU every step stalls it
+        # The buffer's value on the host, None until it is set: asking a GPU every step would stall it.
+        self._host_scale = None if self.automatic_scale else number
         self._norms_seen = False
         self.register_load_state_dict_post_hook(ProxyLoss._after_loading)
 
     def _after_loading(self, _incompatible_keys: Any) -> None:
-        self._scale_is_set = bool(self.embedding_scale_is_set)
+        """A loaded scale that was set is taken; one that was not leaves a fixed scale as it was built."""
+        if bool(self.embedding_scale_is_set):
+            self._host_scale = self.embedding_scale.item()
+        elif self.automatic_scale:
+            self._host_scale = None
+        else:
+            assert self._host_scale is not None
+            self._set_scale(torch.tensor(self._host_scale))
+
+    def _set_scale(self, scale: Tensor) -> None:
+        with torch.no_grad():
+            self.embedding_scale.copy_(scale)
+            self.embedding_scale_is_set.fill_(True)
+        self._host_scale = self.embedding_scale.item()
 
     def _scaled(self, embeddings: Tensor) -> Tensor:
-        if not self._scale_is_set:  # not calibrated yet, and evaluating must not calibrate: this batch's own scale
-            return embeddings * self._scale_for(embeddings)
+        if self._host_scale is None:  # not calibrated yet, and evaluating must not calibrate: this batch's own scale
+            mean_norm = torch.linalg.vector_norm(embeddings.detach(), dim=1).mean()
+            return embeddings * self._scale_for(mean_norm)
         return embeddings * self.embedding_scale.to(embeddings.dtype)
 
-    @torch.no_grad()
     def _look_at_norms(self, embeddings: Tensor, recalibrate: bool = False) -> None:
         """On the first batch, warn about normalised embeddings; set the scale if it is to be set and is not yet."""
-        if self._starting_norm() is None:
+        wanted = self.automatic_scale and (recalibrate or self._host_scale is None)
+        if self._starting_norm() is None or (self._norms_seen and not wanted):
             return
-        if not self._norms_seen:
-            self._norms_seen = True
-            norms = torch.linalg.vector_norm(embeddings, dim=1)
-            if bool(((norms - 1).abs() < 1e-3).all()):
-                warnings.warn(
-                    "all embeddings have length one, but this loss reads the norm as certainty: pass them as they come",
-                    stacklevel=2,
-                )
-        if self.automatic_scale and (recalibrate or not self._scale_is_set) and bool((embeddings != 0).any()):
-            self.embedding_scale.fill_(self._scale_for(embeddings))
-            self.embedding_scale_is_set.fill_(True)
-            self._scale_is_set = True
+        norms = torch.linalg.vector_norm(embeddings.detach(), dim=1)
+        if not self._norms_seen and bool(((norms - 1).abs() < 1e-2).all()):
+            warnings.warn(
+                "all embeddings have length one, but this loss uses the norm: pass them as they come", stacklevel=1
+            )
+        self._norms_seen = True
+        if wanted:
+            mean_norm = _mean_over_ranks(norms)
+            if mean_norm > 0:
+                self._set_scale(self._scale_for(mean_norm))
 
-    def _scale_for(self, embeddings: Tensor) -> Tensor:
-        """The factor that brings this batch's mean norm to the starting norm; 1 if the batch is all zeros."""
+    def _scale_for(self, mean_norm: Tensor) -> Tensor:
+        """The factor that brings a mean norm to the starting norm; 1 if all norms are zero."""
         target = self._starting_norm()
         assert target is not None
-        mean_norm = torch.linalg.vector_norm(embeddings.detach(), dim=1).mean()
         return torch.where(mean_norm > 0, target / mean_norm.clamp(min=torch.finfo(mean_norm.dtype).tiny), 1.0)
+
+
+def _mean_over_ranks(norms: Tensor) -> Tensor:
+    """The mean over the batches of all processes of a distributed training, which must share one scale."""
+    total = torch.stack([norms.sum(), norms.new_tensor(len(norms))])
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        torch.distributed.all_reduce(total)
+    return total[0] / total[1]
 
 
 def starting_concentration(slope: Tensor, temperature: float) -> float:
     """κ₀ with which the softmax starts at the usual cosine scale: κ₀·slope/t = 16."""
     return STARTING_COSINE_SCALE * temperature / float(slope)
-
-
-__all__ = ["STARTING_COSINE_SCALE", "ProxyLoss", "starting_concentration", "starting_norm"]

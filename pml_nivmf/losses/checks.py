@@ -1,31 +1,13 @@
-"""Checks of what a user hands to a loss: each names the offending value and, where there is one, the remedy."""
-
-import math
+"""Checks of the tensors a user hands to a loss: each names the offending row or label and the remedy."""
 
 import torch
 from torch import Tensor
 
-
-def check_count(name: str, value: int, at_least: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < at_least:
-        raise ValueError(f"{name} must be an integer of at least {at_least}, got {value!r}")
-    return value
+from ..functional.pairing import at_least_float32
 
 
-def check_positive(name: str, value: float) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
-        raise ValueError(f"{name} must be a positive number, got {value!r}")
-    return float(value)
-
-
-def check_option(name: str, value: str, options: tuple[str, ...]) -> str:
-    if value not in options:
-        raise ValueError(f"{name} must be one of {', '.join(options)}, got {value!r}")
-    return value
-
-
-def check_embeddings(embeddings: Tensor, embedding_size: int) -> None:
-    """(batch, embedding_size), at least one row, floating point, finite."""
+def check_embeddings(embeddings: Tensor, embedding_size: int, scale: float) -> None:
+    """(batch, embedding_size), at least one row, floating point, finite, also after multiplication by `scale`."""
     if embeddings.ndim != 2:
         raise ValueError(
             f"embeddings must be a 2D tensor of shape (batch_size, embedding_size), got shape {tuple(embeddings.shape)}"
@@ -37,13 +19,9 @@ def check_embeddings(embeddings: Tensor, embedding_size: int) -> None:
     if not embeddings.is_floating_point():
         raise ValueError(f"embeddings must be floating point, got {embeddings.dtype}")
     # One reduction that is not finite as soon as any entry is not, or a squared norm overflows.
-    norms = torch.linalg.vector_norm(embeddings.detach(), dim=1, dtype=_norm_dtype(embeddings))
+    norms = scale * torch.linalg.vector_norm(at_least_float32(embeddings.detach()), dim=1)
     if not bool(torch.isfinite(norms * norms).all()):
         _raise_not_finite(embeddings, norms)
-
-
-def _norm_dtype(embeddings: Tensor) -> torch.dtype:
-    return torch.promote_types(embeddings.dtype, torch.float32)
 
 
 def _raise_not_finite(embeddings: Tensor, norms: Tensor) -> None:

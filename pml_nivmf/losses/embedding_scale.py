@@ -1,7 +1,7 @@
 r"""Where embeddings start on the concentration axis.
 
-A fresh Linear head gives norms of about one, but a von Mises-Fisher in M dimensions with κ ≪ M is nearly uniform: its
-mean cosine is A ≈ 2c/(1 + √(1+4c²)) with c = κ/M, 0.10 at c = 0.1 and 0.88 at c = 4. Losses that carry the norm
+A fresh Linear head gives norms of about √(M/3), but a von Mises-Fisher in M dimensions with κ ≪ M is nearly uniform:
+its mean cosine is A ≈ 2c/(1 + √(1+4c²)) with c = κ/M, 0.10 at c = 0.1 and 0.88 at c = 4. Losses that carry the norm
 therefore multiply embeddings by one constant, set once so that the mean concentration starts at c = 4, and never
 changed afterwards: what the network learns is the norm relative to that.
 """

@@ -37,9 +37,13 @@ class JointProxyLoss(BaseMetricLossFunction):
             raise ValueError(f"weight must be a number of at least 0, got {weight}")
         self.probabilistic = probabilistic
         self.guidance = guidance
-        self.guidance.proxies = self.probabilistic.proxies
+        self._tie()
+        self.register_load_state_dict_post_hook(JointProxyLoss._tie)  # loading with assign=True unties
         self.weight = float(weight)
         self.add_to_recordable_attributes(list_of_names=["weight"], is_stat=False)
+
+    def _tie(self, _incompatible_keys: Any = None) -> None:
+        self.guidance.proxies = self.probabilistic.proxies
 
     @property
     def proxies(self) -> nn.Parameter:
@@ -53,9 +57,11 @@ class JointProxyLoss(BaseMetricLossFunction):
         ref_emb: Tensor | None = None,
         ref_labels: Tensor | None = None,
     ) -> Tensor:
-        embeddings = self.probabilistic._accept(embeddings)
-        with torch.autocast(embeddings.device.type, enabled=False):
-            return super().forward(embeddings, labels, indices_tuple, ref_emb, ref_labels)
+        accepted = self.probabilistic.accept(embeddings)
+        if ref_emb is embeddings and ref_labels is labels:
+            ref_emb = ref_labels = None
+        with torch.autocast(accepted.device.type, enabled=False):
+            return super().forward(accepted, labels, indices_tuple, ref_emb, ref_labels)
 
     def compute_loss(
         self, embeddings: Tensor, labels: Tensor | None, indices_tuple: Any, ref_emb: Tensor, ref_labels: Tensor | None

@@ -7,10 +7,10 @@ import torch
 from torch import Tensor, nn
 
 from ..distances import ExpectedLikelihoodNivMFDistance, NivMFDistance, NivMFReferenceDistance
+from ..functional.checks import check_option, check_positive
 from ..functional.nivmf import nivmf_terms
 from ..functional.pairing import CROSS
 from .base import ProxyLoss, starting_concentration
-from .checks import check_option, check_positive
 from .embedding_scale import starting_norm
 
 
@@ -173,6 +173,10 @@ class NivMFProxyLoss(NivMFSoftmaxLoss):
             temperature_position="outside",  # the same as inside: there is no mean to be inside of
             initial_concentration=initial_concentration,
             concentration=concentration,
+            embedding_scale=1.0,
             chunk_size=chunk_size,
             **kwargs,
         )
+
+    def _starting_norm(self) -> None:
+        return None

@@ -8,9 +8,9 @@ from pytorch_metric_learning.distances import BaseDistance
 from torch import Tensor, nn
 
 from ..distances import ExpectedLikelihoodDistance, NormCarryingDistance
+from ..functional.checks import check_option, check_positive
 from ..functional.pairing import CROSS, detach_zero_rows, unit_vectors
 from .base import STARTING_COSINE_SCALE, ProxyLoss, starting_concentration
-from .checks import check_positive
 from .embedding_scale import starting_norm
 
 
@@ -30,7 +30,9 @@ class VMFProxyLoss(ProxyLoss):
         distance: any PML distance, inverted or not.
         temperature: initial t > 0.
         learnable_temperature: whether t is trained.
-        initial_concentration: κ_c at the start; None chooses it so that the softmax starts at a cosine scale of 16.
+        initial_concentration: κ_c at the start; None chooses it so that the softmax starts at a cosine scale of 16 for
+            distances between distributions and for squared L2; other distances start at √(8t).
+        concentration: "per_class", one κ_c a class, or "shared", one for all.
         embedding_scale: factor on the embeddings; "auto" sets it at warm start or on the first training batch so that
             the mean norm starts at 4·M (distances between distributions) or √(8t) (other distances that use norms).
         chunk_size: classes computed at a time; None computes all at once.
@@ -48,6 +50,7 @@ class VMFProxyLoss(ProxyLoss):
         temperature: float = 1.0,
         learnable_temperature: bool = True,
         initial_concentration: float | None = None,
+        concentration: str = "per_class",
         embedding_scale: float | str = "auto",
         chunk_size: int | None = None,
         **kwargs: Any,
@@ -62,10 +65,12 @@ class VMFProxyLoss(ProxyLoss):
             chunk_size=chunk_size,
             **kwargs,
         )
+        check_option("concentration", concentration, ("per_class", "shared"))
         if self._uses_norms():
             start = self._starting_concentration() if initial_concentration is None else initial_concentration
             start = check_positive("initial_concentration", start)
-            self.log_concentration = nn.Parameter(torch.full((num_classes, 1), math.log(start)))
+            rows = num_classes if concentration == "per_class" else 1
+            self.log_concentration = nn.Parameter(torch.full((rows, 1), math.log(start)))
         elif initial_concentration is not None:
             name = type(self.distance).__name__
             raise ValueError(f"initial_concentration has no meaning here: {name} normalises the proxies")
@@ -73,7 +78,7 @@ class VMFProxyLoss(ProxyLoss):
     @property
     def concentration(self) -> Tensor | None:
         """κ_c, (C, 1), or None where the distance normalises."""
-        return torch.exp(self.log_concentration) if self._uses_norms() else None
+        return torch.exp(self.log_concentration).expand(self.num_classes, 1) if self._uses_norms() else None
 
     def get_default_distance(self) -> BaseDistance:
         return ExpectedLikelihoodDistance()
@@ -96,7 +101,12 @@ class VMFProxyLoss(ProxyLoss):
         return starting_concentration(slope, self.initial_temperature)
 
     def _class_parameters(self) -> tuple[Tensor, ...]:
-        return (self.proxies, self.log_concentration) if self._uses_norms() else (self.proxies,)
+        if not self._uses_norms():
+            return (self.proxies,)
+        return self.proxies, self.log_concentration.expand(self.num_classes, 1)
+
+    def _query(self, embeddings: Tensor) -> Tensor:
+        return embeddings
 
     def _logits(self, query: Tensor, *class_parameters: Tensor) -> Tensor:
         proxies, *log_concentration = class_parameters

@@ -119,8 +119,14 @@ def test_asymmetric_use_against_packed_references(make, batch):
 @pytest.mark.parametrize("make", ALL)
 @pytest.mark.parametrize("miner", [miners.MultiSimilarityMiner, miners.TripletMarginMiner, miners.BatchHardMiner])
 def test_miners(make, miner, batch):
+    """Positives and negatives are what the labels say, whatever the distance."""
+    labels = batch[1]
     indices = miner(distance=make())(*batch)
-    assert all(index.dtype == torch.long for index in indices)
+    anchors, positives = indices[:2]
+    others, negatives = (indices[0], indices[2]) if len(indices) == 3 else indices[2:]
+    assert len(negatives) > 0 or miner is not miners.BatchHardMiner  # the others may find nothing hard
+    assert (labels[anchors] == labels[positives]).all()
+    assert (labels[others] != labels[negatives]).all()
 
 
 @pytest.mark.parametrize("make", DETERMINISTIC)
@@ -149,7 +155,9 @@ def test_match_finder(make, batch):
     matrix = distance(embeddings, embeddings)
     finder = MatchFinder(distance, threshold=matrix.median().item())
     assert finder.get_matching_pairs(embeddings).sum() == (matrix <= matrix.median()).sum()
-    assert finder.is_match(embeddings[:1], embeddings[:1]) in (True, False)
+    near, far = int(matrix[0].argmin()), int(matrix[0].argmax())
+    assert finder.is_match(embeddings[:1], embeddings[near : near + 1]) is True
+    assert finder.is_match(embeddings[:1], embeddings[far : far + 1]) is False
 
 
 @pytest.mark.parametrize("make", ALL)
@@ -213,7 +221,7 @@ def test_options_that_would_lose_the_norm_are_refused(option):
 
 @pytest.mark.parametrize("gamma", [0.0, -1.0, float("nan")])
 def test_gamma_must_be_positive(gamma):
-    with pytest.raises(ValueError, match=f"gamma must be positive, got {gamma}"):
+    with pytest.raises(ValueError, match=f"gamma must be a positive number, got {gamma}"):
         PPKDistance(gamma)
 
 
@@ -249,3 +257,17 @@ def test_packing_checks_what_it_packs():
         pack_nivmf(loc, torch.ones(3, 5))
     with pytest.raises(ValueError, match="positive and finite, row 0"):
         NivMFDistance()(torch.ones(1, 4), -torch.ones(1, 8))
+    for bad in (0.0, float("nan")):
+        spoilt = loc.clone()
+        spoilt[2] = bad
+        with pytest.raises(ValueError, match="directions must be finite and not zero, row 2"):
+            pack_nivmf(spoilt, torch.ones(3, 4, dtype=torch.float64))
+
+
+def test_vectors_whose_square_underflows_count_as_zero():
+    for make in DETERMINISTIC:
+        queries = torch.full((1, 8), 1e-30, requires_grad=True)
+        values = make()(queries, 5 * torch.randn(3, 8))
+        values.sum().backward()
+        assert torch.isfinite(values).all()
+        assert torch.isfinite(queries.grad).all()

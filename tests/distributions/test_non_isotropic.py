@@ -86,6 +86,28 @@ def test_mode_is_the_highest_point_around(dim):
         assert (nivmf.log_prob(near / near.norm(dim=-1, keepdim=True)) <= best + 1e-12).all()
 
 
+def test_mode_is_the_highest_point_anywhere():
+    """On S², against a fine grid, with K so uneven that the mode is far from loc, itself a stationary point."""
+    points, _ = references.sphere_rule(150)
+    generator = torch.Generator().manual_seed(0)
+    cases = [(torch.tensor([1.0, 0.0, 0.0], dtype=torch.float64), torch.tensor([4.0, 0.1, 0.1], dtype=torch.float64))]
+    for seed in range(30):
+        concentration = torch.exp(1.5 * torch.randn(3, generator=generator, dtype=torch.float64))
+        cases.append((references.unit(3, seed=seed), concentration))
+    for loc, concentration in cases:
+        nivmf = NonIsotropicVonMisesFisher(loc, concentration)
+        assert nivmf.log_prob(nivmf.mode) >= nivmf.log_prob(points).max() - 1e-9
+
+
+def test_mixed_types_are_promoted():
+    loc = references.unit(3, dtype=torch.float32)
+    mixed = NonIsotropicVonMisesFisher(loc, torch.tensor([1.0, 2.0, 3.0], dtype=torch.float64))
+    assert mixed.log_prob(loc.double()).dtype == torch.float64
+    assert NonIsotropicVonMisesFisher(loc, torch.tensor([1, 2, 3])).log_prob(loc).dtype == torch.float32
+    with pytest.raises(ValueError, match=r"floating point, got torch\.int64"):
+        NonIsotropicVonMisesFisher(torch.tensor([1, 0, 0]), torch.ones(3))
+
+
 def test_paper_mode_is_loc_and_mean_is_refused():
     loc, k = references.unit(3), torch.tensor([1.0, 2.0, 6.0], dtype=torch.float64)
     assert torch.equal(NonIsotropicVonMisesFisher(loc, k, normalizer="paper").mode, loc)

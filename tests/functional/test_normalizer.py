@@ -96,6 +96,23 @@ def test_no_float64_is_made_from_float32(monkeypatch):
     assert torch.float32 in seen
 
 
+@pytest.mark.parametrize("dim", [2, 3, 16, 64, 512])
+@pytest.mark.parametrize("ratio", [0.01, 1.0, 4.0, 100.0, 1e4])
+def test_slope_of_the_mean_keeps_its_digits_in_float32(dim, ratio):
+    """A′ = 1 − A² − (M−1)A/κ from mpmath: R_{ν+1} − R_ν would lose everything at κ ≫ M."""
+    kappa = torch.tensor(ratio * dim, requires_grad=True)
+    (slope,) = torch.autograd.grad(mean_resultant_length(kappa, dim), kappa)
+    mean = references.mean_resultant_length(kappa.item(), dim)
+    expected = float(1 - mean**2 - (dim - 1) * mean / kappa.item())
+    # A′ = R + 2xR′ is itself a difference of two terms of size 1/κ.
+    assert slope.item() == pytest.approx(expected, rel=1e-4, abs=1e-6 / kappa.item())
+
+
+def test_integers_are_not_truncated():
+    for function in (relative_log_normalizer, mean_resultant_length):
+        torch.testing.assert_close(function(torch.tensor([5, 10]), 3), function(torch.tensor([5.0, 10.0]), 3))
+
+
 def test_half_precision_keeps_its_dtype():
     for dtype in (torch.float16, torch.bfloat16):
         value = relative_log_normalizer(torch.tensor([0.0, 500.0], dtype=dtype), 512)
@@ -132,8 +149,10 @@ def test_rounding_below_zero_is_forgiven():
         value = normalizer_change(base, -base * (1 + 2e-7), dim)
         expected = [-float(references.relative_log_normalizer(k, dim)) for k in (1.0, 1e2, 1e6)]
         torch.testing.assert_close(value, torch.tensor(expected), rtol=1e-5, atol=1e-2)
-        (gradient,) = torch.autograd.grad(value.sum(), base)
+        (gradient,) = torch.autograd.grad(value.sum(), base, retain_graph=True)
+        (again,) = torch.autograd.grad(value.sum(), base, create_graph=True)
         assert torch.isfinite(gradient).all()
+        torch.testing.assert_close(gradient, again, rtol=1e-3, atol=1e-6)
 
 
 def test_second_moment_has_trace_one_and_the_known_variance():

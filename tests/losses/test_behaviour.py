@@ -1,8 +1,10 @@
 """What every loss does as a citizen of PML: gradients, dtypes, reducers, miners, scale, warm start, bad input."""
 
 import copy
+import pickle
 import warnings
 
+import numpy as np
 import pytest
 import torch
 from pytorch_metric_learning import losses as pml_losses
@@ -270,6 +272,13 @@ def test_bad_batches_are_named_and_change_nothing(make, case, batch):
     assert torch.isfinite(loss(*batch))
 
 
+def test_norms_that_overflow_once_scaled_are_named(batch):
+    loss = NonIsotropicVMFLoss(C, M, embedding_scale=100.0)
+    assert torch.isfinite(loss(_with(batch[0], 2, 1e16), batch[1]))
+    with pytest.raises(ValueError, match="norm of row 2 is too large"):
+        loss(_with(batch[0], 2, 1e18), batch[1])
+
+
 @each(ALL)
 def test_bad_warm_start_changes_nothing(make, batch):
     loss = make(C, M)
@@ -328,6 +337,30 @@ def test_joint_refuses_what_it_cannot_share():
     assert ours.proxies is before
 
 
+def test_numpy_numbers_are_numbers(batch):
+    loss = NonIsotropicVMFLoss(np.int64(C), np.int32(M), n_samples=np.int64(2), temperature=np.float32(0.5))
+    assert torch.isfinite(loss(*batch))
+
+
+def test_zero_proxies_are_refused():
+    with pytest.raises(ValueError, match="weight_init_func left a proxy at zero"):
+        NonIsotropicVMFLoss(C, M, weight_init_func=torch.nn.init.zeros_)
+
+
+@each(ALL)
+def test_the_batch_as_its_own_reference_is_no_reference(make, batch):
+    embeddings, labels = batch[0].detach().half(), batch[1]
+    assert torch.isfinite(make(C, M)(embeddings, labels, ref_emb=embeddings, ref_labels=labels))
+
+
+@each(ALL)
+def test_pickling(make, batch):
+    loss = make(C, M)
+    loss(*batch)
+    copied = pickle.loads(pickle.dumps(loss))
+    assert same(loss.state_dict(), copied.state_dict())
+
+
 @each(JOINT)
 def test_sharing_survives_copies_moves_and_loading(make, batch):
     loss = make(C, M)
@@ -335,6 +368,8 @@ def test_sharing_survives_copies_moves_and_loading(make, batch):
     assert copied.guidance.proxies is copied.probabilistic.proxies
     assert copied.proxies is not loss.proxies
     copied.load_state_dict(loss.state_dict())
+    assert copied.guidance.proxies is copied.proxies
+    copied.load_state_dict(loss.state_dict(), assign=True)
     assert copied.guidance.proxies is copied.proxies
     assert len([p for p in copied.parameters() if p.shape == (C, M) and p is copied.proxies]) == 1
     loss(batch[0].half(), batch[1])
@@ -372,10 +407,50 @@ def test_evaluation_does_not_set_the_scale(batch):
     assert bool(loss.embedding_scale_is_set)
 
 
-def test_a_batch_of_zeros_does_not_set_the_scale(batch):
+@pytest.mark.parametrize("size", [0.0, 1e-30])
+def test_a_batch_of_zeros_does_not_set_the_scale(size, batch):
     loss = NonIsotropicVMFLoss(C, M)
-    assert torch.isfinite(loss(torch.zeros(B, M), batch[1]))
+    assert torch.isfinite(loss(torch.full((B, M), size), batch[1]))
     assert not bool(loss.embedding_scale_is_set)
+
+
+def test_state_dicts_cross_between_automatic_and_fixed_scale(batch):
+    fresh, fixed = NonIsotropicVMFLoss(C, M), NonIsotropicVMFLoss(C, M, embedding_scale=3.0)
+    fixed.load_state_dict(fresh.state_dict())
+    fixed(*batch)
+    assert fixed.embedding_scale.item() == 3
+    assert fixed.embedding_scale_is_set
+    torch.testing.assert_close(fixed._scaled(batch[0]), 3 * batch[0])
+    fresh.load_state_dict(fixed.state_dict())
+    fresh(*batch)
+    assert fresh.embedding_scale.item() == 3, "a scale that was set is taken over"
+
+
+def _calibrate_on_rank(rank, port, queue):
+    import os
+
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+    torch.distributed.init_process_group("gloo", rank=rank, world_size=2)
+    torch.manual_seed(rank)
+    loss = NonIsotropicVMFLoss(C, M)
+    embeddings = (1 + 4 * rank) * torch.randn(B, M)
+    loss(embeddings, torch.zeros(B, dtype=torch.long))
+    queue.put((loss.embedding_scale.item(), embeddings.norm(dim=1).mean().item()))
+    torch.distributed.destroy_process_group()
+
+
+def test_all_ranks_share_one_scale():
+    import socket
+
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    context = torch.multiprocessing.get_context("spawn")
+    queue = context.SimpleQueue()
+    torch.multiprocessing.spawn(_calibrate_on_rank, args=(port, queue), nprocs=2)
+    (first, norm_a), (second, norm_b) = queue.get(), queue.get()
+    assert first == second
+    assert first * (norm_a + norm_b) / 2 == pytest.approx(4 * M, rel=1e-5)
 
 
 @pytest.mark.parametrize("scale", [1.0, 7])
@@ -440,7 +515,7 @@ def test_warm_start_sets_the_scale_and_warns_about_missing_classes():
     embeddings, labels = torch.randn(40, M), torch.arange(40) % 3
     loss = NonIsotropicVMFLoss(C, M)
     before = loss.proxies.detach().clone()
-    with pytest.warns(UserWarning, match="2 classes have no sample and keep their proxies: 3, 4"):
+    with pytest.warns(UserWarning, match="2 classes have no sample or no mean and keep their proxies: 3, 4"):
         loss.warm_start(embeddings, labels)
     assert torch.equal(loss.proxies[3:], before[3:])
     assert not torch.equal(loss.proxies[:3], before[:3])
@@ -505,6 +580,10 @@ def test_shared_concentrations_are_one_row(batch):
     assert loss.log_concentration.shape == (1, M)
     assert loss.concentration.shape == (C, M)
     assert NonIsotropicVMFLoss(C, M).log_concentration.shape == (C, M)
+    isotropic = VMFProxyLoss(C, M, concentration="shared")
+    assert isotropic.log_concentration.shape == (1, 1)
+    isotropic(*batch).backward()
+    assert isotropic.log_concentration.grad.abs().sum() > 0
 
 
 # Training -------------------------------------------------------------------------------------------------------
