@@ -14,7 +14,16 @@ ALLOWED = {
     "distributions": ({"functional"}, {"torch"}),
     "distances": ({"functional", "distributions"}, {"torch", "pytorch_metric_learning"}),
     "losses": ({"functional", "distributions", "distances"}, {"torch", "pytorch_metric_learning"}),
-    "experiments": ({"functional", "distributions", "distances", "losses"}, {"torch", "pytorch_metric_learning"}),
+    "metrics": ({"functional"}, {"torch", "numpy", "pytorch_metric_learning"}),
+    "data": (
+        set(),
+        {"torch", "numpy", "torchvision", "PIL", "pytorch_metric_learning", "matplotlib", "fontTools"},
+    ),
+    "models": (set(), {"torch", "timm", "torchvision", "safetensors"}),
+    "experiments": (
+        {"functional", "distributions", "distances", "losses", "metrics", "data", "models", "__init__"},
+        {"torch", "numpy", "scipy", "pytorch_metric_learning", "omegaconf", "yaml", "record_keeper", "tqdm"},
+    ),
 }
 LIGHT = ("pml_nivmf", "pml_nivmf.functional", "pml_nivmf.distributions", "pml_nivmf.distances", "pml_nivmf.losses")
 HEAVY = ("torchvision", "timm", "faiss", "matplotlib", "omegaconf", "optuna", "record_keeper")

@@ -1,0 +1,23 @@
+"""Data sets as `DataSplits`: training, class-disjoint validation, unseen test classes. Imports PML and torchvision.
+
+To add one: a file with a function that ends in `make_splits(...)` and its name here.
+"""
+
+from .feature_arrays import FeatureArrays
+from .glyphs import Glyphs
+from .image_folder import ImageFolder
+from .omniglot import Omniglot
+from .pml_datasets import CUB, Cars196, StanfordOnlineProducts
+from .splits import DataSplits, LabelledItems
+
+__all__ = [
+    "CUB",
+    "Cars196",
+    "DataSplits",
+    "FeatureArrays",
+    "Glyphs",
+    "ImageFolder",
+    "LabelledItems",
+    "Omniglot",
+    "StanfordOnlineProducts",
+]

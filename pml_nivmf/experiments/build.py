@@ -1,0 +1,193 @@
+"""From a configuration to the objects of a training run; nothing is trained here."""
+
+import random
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from omegaconf import DictConfig, OmegaConf
+from pytorch_metric_learning.testers import GlobalEmbeddingSpaceTester
+from torch import nn
+
+from ..data import DataSplits
+from ..losses import JointProxyLoss, ProxyLoss
+from ..metrics import ProbabilisticAccuracyCalculator
+from ..models import EmbeddingHead, freeze_batch_norm
+from . import registry
+from .config import ConfigError
+
+# PML's proxy losses have no rule of their own: their proxies learn this much faster than the model, as ours do.
+_PML_LOSS_RATE = 100.0
+
+
+@dataclass
+class Parts:
+    """Everything a run needs, built and on its device."""
+
+    data: DataSplits
+    trunk: nn.Module
+    embedder: nn.Module
+    loss: nn.Module
+    miner: Any
+    sampler: Any
+    optimizers: dict[str, torch.optim.Optimizer]
+    schedulers: dict[str, Any]
+    clippers: dict[str, Any]
+    tester: GlobalEmbeddingSpaceTester
+    device: torch.device
+
+
+def build_parts(config: DictConfig) -> Parts:
+    """Build in an order fixed for good, because each part draws from the seeded generators."""
+    settings = _plain(config)
+    device = pick_device(settings["general"]["device"])
+    seed_everything(settings["general"]["seed"])
+    data = _one("dataset", settings["dataset"], "dataset")
+    trunk = _build_trunk(settings["model"], data)
+    size = settings["model"]["embedding_size"]
+    embedder = EmbeddingHead(trunk.num_features, size)
+    loss = _one("loss", settings["loss"], "loss", num_classes=data.num_classes, embedding_size=size)
+    for module in (trunk, embedder, loss):
+        module.to(device)
+    optimizers = _build_optimizers(settings["optimizers"], trunk, embedder, loss)
+    return Parts(
+        data=data,
+        trunk=trunk,
+        embedder=embedder,
+        loss=loss,
+        miner=_one("miner", settings["miner"], "miner") if settings["miner"] else None,
+        sampler=_build_sampler(settings, data),
+        optimizers=optimizers,
+        schedulers=_build_schedulers(settings["schedule"]["scheduler"], optimizers),
+        clippers=_build_clippers(settings["optimizers"]["clip_norm"], trunk, embedder, loss),
+        tester=_build_tester(settings, device),
+        device=device,
+    )
+
+
+def seed_everything(seed: int) -> None:
+    random.seed(seed)
+    np.random.seed(seed % 2**32)
+    torch.manual_seed(seed)
+
+
+def pick_device(name: str) -> torch.device:
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise ConfigError(f"general.device: {name!r} is no torch device; use auto, cpu, cuda or cuda:N") from None
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise ConfigError("general.device: cuda was asked for, but torch sees no GPU; use auto or cpu")
+    return device
+
+
+def _plain(config: DictConfig) -> dict[str, Any]:
+    plain = OmegaConf.to_container(config, resolve=True)
+    assert isinstance(plain, dict)
+    return plain  # type: ignore[return-value]
+
+
+def _one(kind: str, config: dict[str, Any], path: str, **injected: Any) -> Any:
+    if not config:
+        raise ConfigError(f"{path} is empty: name a {kind}, such as {{{registry.known(kind)[0]}: {{}}}}")
+    return registry.build(kind, config, path, **injected)
+
+
+def _build_trunk(settings: dict[str, Any], data: DataSplits) -> Any:
+    shape = data.input_shape
+    trunk = _one("trunk", settings["trunk"], "model.trunk", in_channels=shape[0], num_features=shape[-1])
+    if settings["freeze_batch_norm"]:
+        freeze_batch_norm(trunk)
+    return trunk
+
+
+def _build_sampler(settings: dict[str, Any], data: DataSplits) -> Any:
+    if not settings["sampler"]:
+        return None
+    batch_size = settings["general"]["batch_size"]
+    length = max(len(data.train), batch_size)
+    return registry.build(
+        "sampler",
+        settings["sampler"],
+        "sampler",
+        labels=data.train.labels,
+        batch_size=batch_size,
+        length_before_new_iter=length,
+    )
+
+
+def _build_optimizers(
+    settings: dict[str, Any], trunk: nn.Module, embedder: nn.Module, loss: nn.Module
+) -> dict[str, torch.optim.Optimizer]:
+    """One optimizer a module, of the same class; PML's trainer wants them under these names."""
+    model = settings["model"]
+    if not model:
+        raise ConfigError("optimizers.model is empty: name one, such as {Adam: {lr: 0.001}}")
+    (name, arguments), *_ = model.items()
+    lr = (arguments or {}).get("lr")
+    if lr is None:
+        raise ConfigError(f"optimizers.model.{name}: lr is missing; the other rates follow from it")
+    embedder_lr = lr if settings["embedder_lr"] is None else settings["embedder_lr"]
+    groups = {
+        "trunk_optimizer": [{"params": list(trunk.parameters())}],
+        "embedder_optimizer": [{"params": list(embedder.parameters()), "lr": embedder_lr}],
+        "metric_loss_optimizer": _loss_groups(settings, loss, lr),
+    }
+    return {
+        key: registry.build("optimizer", model, "optimizers.model", params=parameters)
+        for key, parameters in groups.items()
+        if any(group["params"] for group in parameters)
+    }
+
+
+def _loss_groups(settings: dict[str, Any], loss: nn.Module, lr: float) -> list[dict[str, Any]]:
+    rates = {key: settings[key] for key in ("proxy_lr", "concentration_lr", "temperature_lr")}
+    if isinstance(loss, ProxyLoss | JointProxyLoss):
+        return loss.param_groups(lr, **rates)
+    rate = _PML_LOSS_RATE * lr if rates["proxy_lr"] is None else rates["proxy_lr"]
+    return [{"params": list(loss.parameters()), "lr": rate}]
+
+
+def _build_schedulers(config: dict[str, Any], optimizers: dict[str, torch.optim.Optimizer]) -> dict[str, Any]:
+    if not config:
+        return {}
+    return {
+        key.replace("_optimizer", "_scheduler_by_epoch"): registry.build(
+            "scheduler", config, "schedule.scheduler", optimizer=optimizer
+        )
+        for key, optimizer in optimizers.items()
+    }
+
+
+def _build_clippers(clip_norm: float | None, trunk: nn.Module, embedder: nn.Module, loss: nn.Module) -> dict[str, Any]:
+    if clip_norm is None:
+        return {}
+    modules = {"trunk": trunk, "embedder": embedder, "metric_loss": loss}
+    return {
+        f"{name}_grad_clipper": lambda module=module: nn.utils.clip_grad_norm_(module.parameters(), clip_norm)
+        for name, module in modules.items()
+    }
+
+
+def _build_tester(settings: dict[str, Any], device: torch.device) -> GlobalEmbeddingSpaceTester:
+    evaluation = settings["evaluation"]
+    try:
+        calculator = ProbabilisticAccuracyCalculator(
+            include=(*evaluation["metrics"], *(f"recall_at_{k}" for k in evaluation["recall_at"])),
+            recall_at=tuple(evaluation["recall_at"]),
+            retrieval=evaluation["retrieval"],
+            device=device,
+        )
+    except ValueError as error:
+        raise ConfigError(f"evaluation: {error}") from error
+    return GlobalEmbeddingSpaceTester(
+        normalize_embeddings=False,  # norms are data; the calculator retrieves by cosine itself
+        batch_size=evaluation["batch_size"],
+        dataloader_num_workers=settings["general"]["num_workers"],
+        data_device=device,
+        accuracy_calculator=calculator,
+        end_of_testing_hook=lambda tester: None,
+    )

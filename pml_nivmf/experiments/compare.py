@@ -1,0 +1,115 @@
+"""The same data, model and schedule under several losses and seeds, and a table of what came out."""
+
+import contextlib
+import io
+import json
+import multiprocessing
+import os
+import sys
+import time
+from collections.abc import Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig
+from tqdm import tqdm
+
+from . import registry, run
+from .config import Composed, compose
+from .tables import Row, summarise
+
+_POLL_SECONDS = 0.5
+
+
+@dataclass(frozen=True)
+class Job:
+    """One run of a comparison."""
+
+    loss: str
+    seed: int
+    config: DictConfig
+    folder: Path
+
+
+def plan(name: str, losses: Sequence[str], seeds: int | None, overrides: Sequence[str], folder: Path) -> list[Job]:
+    """One job a loss and seed; composing them all checks every configuration before any training."""
+    first = compose(name, overrides)
+    names = list(losses) or first.compare or [_chosen_loss(first)]
+    start = first.config.general.seed
+    jobs = []
+    for loss in names:
+        for seed in range(start, start + (first.seeds if seeds is None else seeds)):
+            target = folder / loss / f"seed-{seed}"
+            settings = [
+                *overrides,
+                f"loss={loss}",
+                f"general.seed={seed}",
+                f"general.run_dir={json.dumps(str(target))}",
+            ]
+            jobs.append(Job(loss, seed, compose(name, settings).config, target))
+    return jobs
+
+
+def run_jobs(jobs: Sequence[Job], workers: int, plugins: Sequence[str] = ()) -> list[Row]:
+    """Run jobs side by side, each on one thread; finished ones are taken as they are, unfinished ones are resumed."""
+    epochs = sum(job.config.general.epochs for job in jobs)
+    context = multiprocessing.get_context("spawn")  # torch's threads do not survive a fork
+    with (
+        ProcessPoolExecutor(
+            workers, mp_context=context, initializer=_prepare_worker, initargs=(list(plugins),)
+        ) as pool,
+        tqdm(total=epochs, unit="epoch", file=sys.stderr) as bar,
+    ):
+        futures = {pool.submit(_run_job, job): job for job in jobs}
+        try:
+            _watch(futures, bar)
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+    return summarise([(job.loss, json.loads((job.folder / "summary.json").read_text())) for job in jobs])
+
+
+def default_workers(jobs: int) -> int:
+    return max(1, min(jobs, os.cpu_count() or 1))
+
+
+def _prepare_worker(plugins: list[str]) -> None:
+    for plugin in plugins:
+        registry.load_plugin(plugin)
+
+
+def _run_job(job: Job) -> None:
+    job.config.general.threads = 1
+    with contextlib.redirect_stderr(io.StringIO()):  # PML's own bars, one an epoch: the comparison has one for all
+        if (job.folder / "config.yaml").exists():
+            run.resume(job.folder)
+        else:
+            run.start(job.config, job.folder)
+
+
+def _watch(futures: dict["Future[None]", Job], bar: Any) -> None:
+    """Follow the runs' histories until all are done; the first failure is raised as it is."""
+    while True:
+        done = [future for future in futures if future.done()]
+        for future in done:
+            future.result()
+        bar.update(sum(_epochs_done(job) for job in futures.values()) - bar.n)
+        running = [job for future, job in futures.items() if future.running()]
+        bar.set_description(", ".join(f"{job.loss} {job.seed}" for job in running[:2]))
+        if len(done) == len(futures):
+            bar.update(bar.total - bar.n)  # early stopping leaves epochs out
+            return
+        time.sleep(_POLL_SECONDS)
+
+
+def _epochs_done(job: Job) -> int:
+    try:
+        return len(json.loads((job.folder / "history.json").read_text()))
+    except FileNotFoundError:
+        return 0
+
+
+def _chosen_loss(composed: Composed) -> str:
+    return composed.variants["loss"][-1] if composed.variants["loss"] else "default"

@@ -1,0 +1,83 @@
+"""Checks of what is handed to the calculator: each names the offending value and, where there is one, the remedy."""
+
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor
+
+
+def check_option(name: str, value: str, options: tuple[str, ...]) -> str:
+    if value not in options:
+        raise ValueError(f"{name} must be one of {', '.join(options)}, got {value!r}")
+    return value
+
+
+def check_count(name: str, value: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ValueError(f"{name} must be an integer of at least 1, got {value!r}")
+    return value
+
+
+def check_counts(name: str, values: Iterable[int]) -> tuple[int, ...]:
+    """Distinct, in increasing order."""
+    if isinstance(values, str) or not isinstance(values, Iterable):
+        raise ValueError(f"{name} must be a list of integers, got {values!r}")
+    return tuple(sorted({check_count(name, value) for value in values}))
+
+
+def check_names(name: str, values: Iterable[str]) -> tuple[str, ...]:
+    if isinstance(values, str):
+        raise TypeError(f"{name} must be a list of metrics, got the string {values!r}: write ({values!r},)")
+    return tuple(values)
+
+
+def check_labels(name: str, labels: Tensor) -> None:
+    """One label an item, where labels are compared by equality."""
+    if labels.ndim != 1:
+        raise ValueError(
+            f"{name}_labels must have shape (items,), got {tuple(labels.shape)}: choose one label an item, "
+            "or pass a label_comparison_fn"
+        )
+
+
+def check_embeddings(name: str, embeddings: Tensor, labels: Tensor) -> None:
+    """(items, embedding_size), at least one row, one label each, finite, norms that can be squared in float32."""
+    if embeddings.ndim != 2 or embeddings.shape[0] == 0:
+        raise ValueError(
+            f"{name} embeddings must have shape (items, embedding_size) with at least one item, "
+            f"got {tuple(embeddings.shape)}"
+        )
+    if len(embeddings) != len(labels):
+        raise ValueError(
+            f"{name} embeddings and labels must have the same length, got {len(embeddings)} and {len(labels)}"
+        )
+    norms = torch.linalg.vector_norm(embeddings, dim=1)
+    if not bool(torch.isfinite(norms * norms).all()):
+        _raise_not_finite(name, embeddings, norms)
+
+
+def _raise_not_finite(name: str, embeddings: Tensor, norms: Tensor) -> None:
+    row = int((~torch.isfinite(norms * norms)).nonzero()[0])
+    if bool(torch.isfinite(embeddings[row]).all()):
+        raise ValueError(f"{name} embeddings: the norm of row {row} is too large to be squared in {norms.dtype}")
+    kind = "NaN" if bool(torch.isnan(embeddings[row]).any()) else "infinity"
+    raise ValueError(
+        f"{name} embeddings hold {kind}, first in row {row}: look at the learning rate, or load an earlier checkpoint"
+    )
+
+
+def check_reference_starts_with_query(
+    query: Tensor, query_labels: Tensor, reference: Tensor, reference_labels: Tensor, rows: int = 4096
+) -> None:
+    """PML's contract for ref_includes_query=True, compared `rows` at a time."""
+    count = len(query)
+    same = len(reference) >= count and all(
+        torch.allclose(first, second)
+        for whole, start in ((query, reference), (query_labels, reference_labels))
+        for first, second in zip(whole.split(rows), start[:count].split(rows), strict=True)
+    )
+    if not same:
+        raise ValueError(
+            f"with ref_includes_query=True the first {count} reference embeddings and labels must be the query's: "
+            "put the query split first, or pass ref_includes_query=False"
+        )

@@ -1,0 +1,118 @@
+"""Composing configurations: order of merging, overrides, and errors that name file, key and nearest name."""
+
+import pytest
+from omegaconf import OmegaConf
+
+from pml_nivmf.experiments import config
+from pml_nivmf.experiments.config import ConfigError, compose
+from pml_nivmf.experiments.schema import GROUPS
+
+
+def plain(*args):
+    return OmegaConf.to_container(compose(*args).config, resolve=True)
+
+
+def experiment(tmp_path, text):
+    path = tmp_path / "mine.yaml"
+    path.write_text(text)
+    return str(path)
+
+
+def test_every_group_has_a_default_and_every_file_a_description():
+    folder = config.config_folder()
+    for group in GROUPS:
+        assert "default" in config.variant_names(group), group
+    for path in folder.rglob("*.yaml"):
+        assert len(config.description_of(path)) > 10, path
+
+
+@pytest.mark.parametrize("name", config.experiment_names())
+def test_every_experiment_composes_with_every_loss_it_compares(name):
+    for loss in compose(name).compare:
+        assert list(compose(name, [f"loss={loss}"]).config.loss)
+
+
+def test_defaults_then_variants_then_experiment_then_command_line(tmp_path):
+    path = experiment(tmp_path, "groups: {model: resnet50, schedule: [cosine, early_stopping]}\ngeneral: {epochs: 7}\n")
+    values = plain(path, ["general.batch_size=32"])
+    assert values["model"] == {
+        "trunk": {"TimmTrunk": {"name": "resnet50"}},
+        "embedding_size": 512,
+        "freeze_batch_norm": True,
+    }
+    assert values["schedule"]["scheduler"] == {"CosineAnnealingLR": {"T_max": 7}}
+    assert values["schedule"]["patience"] == 10
+    assert values["general"]["batch_size"] == 32
+
+
+def test_later_names_of_a_group_win(tmp_path):
+    path = experiment(tmp_path, "groups: {loss: [el_nivmf, proxy_nca]}\n")
+    assert plain(path)["loss"] == {"ProxyNCALoss": {"softmax_scale": 8}}
+    assert plain(path, ["loss=[proxy_nca, proxy_anchor]"])["loss"] == {"ProxyAnchorLoss": {"margin": 0.1, "alpha": 32}}
+
+
+def test_same_class_merges_and_another_class_replaces():
+    assert plain("glyphs", ["loss.NonIsotropicVMFLoss.n_samples=3"])["loss"] == {
+        "NonIsotropicVMFLoss": {"n_samples": 3}
+    }
+    assert plain("glyphs", ["loss=proxy_anchor", "loss.ProxyAnchorLoss.alpha=16"])["loss"] == {
+        "ProxyAnchorLoss": {"margin": 0.1, "alpha": 16}
+    }
+    assert plain("glyphs", ["loss={ProxyNCALoss: {}}"])["loss"] == {"ProxyNCALoss": {}}
+
+
+def test_replace_and_delete(tmp_path):
+    path = experiment(tmp_path, "groups: {loss: proxy_anchor}\nloss: {ProxyAnchorLoss~OVERRIDE~: {alpha: 8}}\n")
+    assert plain(path)["loss"] == {"ProxyAnchorLoss": {"alpha": 8}}
+    assert plain(path, ["sampler=shuffle"])["sampler"] == {}
+    assert plain("glyphs", ["loss=proxy_anchor", "loss.ProxyAnchorLoss.margin~DELETE~"])["loss"] == {
+        "ProxyAnchorLoss": {"alpha": 32}
+    }
+    assert plain("glyphs", ["loss=proxy_anchor", "loss.ProxyAnchorLoss~OVERRIDE~={alpha: 1}"])["loss"] == {
+        "ProxyAnchorLoss": {"alpha": 1}
+    }
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["general.epoch=3"], "command line: unknown key 'general.epoch': did you mean 'epochs'"),
+        (["generel.epochs=3"], "unknown key 'generel': did you mean 'general'"),
+        (["general.epochs=many"], "command line: general.epochs: .*many.*"),
+        (["loss=proxy_ancor"], "unknown loss 'proxy_ancor': did you mean 'proxy_anchor'"),
+        (["general.epochs"], "expected key=value"),
+        (["loss.ProxyAnchorLoss.alpha~DELETE~"], "cannot delete"),
+        (["general=5"], "general must be a mapping, got 5"),
+        (["loss~OVERRIDE~={A: {}, B: {}}"], "loss must name one class, got A, B"),
+        (["general.epochs=[1"], "is not YAML"),
+    ],
+)
+def test_bad_overrides_are_named(overrides, message):
+    with pytest.raises(ConfigError, match=message):
+        compose("glyphs", overrides)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("groups: {dataset: glyfs}\n", "mine.yaml: unknown dataset 'glyfs': did you mean 'glyphs'"),
+        ("group: {dataset: glyphs}\n", "mine.yaml: unknown key 'group': did you mean 'groups'"),
+        ("groups: {data: glyphs}\n", "mine.yaml: unknown key 'groups.data'"),
+        ("general: {epochs: 3, sead: 1}\n", "mine.yaml: unknown key 'general.sead': did you mean 'seed'"),
+        ("- a\n- b\n", "must hold a mapping"),
+        ("a: [1\n", "is not YAML"),
+        ("groups: {dataset: 3}\n", "groups.dataset must be a variant's name"),
+    ],
+)
+def test_bad_files_are_named(tmp_path, text, message):
+    with pytest.raises(ConfigError, match=message):
+        compose(experiment(tmp_path, text))
+
+
+def test_unknown_experiment():
+    with pytest.raises(ConfigError, match="unknown experiment 'glyph': did you mean 'glyphs'"):
+        compose("glyph")
+    with pytest.raises(ConfigError, match=r"there is no file nowhere\.yaml"):
+        compose("nowhere.yaml")
+    with pytest.raises(ConfigError, match="unknown experiment"):
+        compose("../setup")

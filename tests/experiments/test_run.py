@@ -1,0 +1,291 @@
+"""Real tiny trainings, end to end: run folders, resume after SIGKILL, selection, comparison, plugins, bad configs."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from omegaconf import OmegaConf
+
+from pml_nivmf import cli
+from pml_nivmf.experiments import checkpoint, compare, registry, run
+from pml_nivmf.experiments.build import build_parts
+from pml_nivmf.experiments.config import ConfigError, compose, variant_names
+
+from ..data import fakes
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def npz(tmp_path_factory):
+    """Gaussian clusters as frozen features: a run takes a second."""
+    path = tmp_path_factory.mktemp("features") / "features.npz"
+    fakes.features(path)
+    return path
+
+
+@pytest.fixture
+def experiment(npz, tmp_path):
+    path = tmp_path / "tiny.yaml"
+    path.write_text(
+        f"""
+description: tiny
+groups: {{model: features}}
+compare: [proxy_anchor, el_nivmf]
+seeds: 2
+dataset: {{FeatureArrays: {{npz: {npz}}}}}
+model: {{embedding_size: 16}}
+evaluation: {{metrics: [mean_average_precision_at_r], recall_at: [1, 2]}}
+general: {{epochs: 3, batch_size: 8, device: cpu}}
+"""
+    )
+    return str(path)
+
+
+def test_run_folder_holds_what_is_needed_to_run_it_again(experiment, tmp_path):
+    folder = tmp_path / "run"
+    summary = run.start(compose(experiment).config, folder)
+    assert summary["status"] == "finished"
+    assert set(summary["test"]) == {"mean_average_precision_at_r", "recall_at_1", "recall_at_2"}
+    assert json.loads((folder / "summary.json").read_text()) == summary
+    history = json.loads((folder / "history.json").read_text())
+    assert [row["epoch"] for row in history] == [1, 2, 3]
+    assert history[-1]["train_loss"] < history[0]["train_loss"]
+    environment = json.loads((folder / "environment.json").read_text())
+    assert environment["packages"]["torch"] == torch.__version__.split("+")[0]
+    assert (folder / "records" / "metrics.csv").exists()
+    assert (folder / "records" / "logs.db").exists()
+    assert list((folder / "tensorboard").iterdir())
+    assert len(list((folder / "checkpoints").iterdir())) == 2
+    again = run.start(OmegaConf.load(folder / "config.yaml"), tmp_path / "again")
+    assert again["test"] == summary["test"], "the same config and seed give the same numbers"
+
+
+def test_test_metrics_are_those_of_the_best_validation_epoch(experiment, tmp_path):
+    config = compose(experiment, ["general.epochs=6"]).config
+    summary = run.start(config, tmp_path / "run")
+    history = json.loads((tmp_path / "run" / "history.json").read_text())
+    scores = [row["validation_mean_average_precision_at_r"] for row in history]
+    assert summary["best_epoch"] == 1 + scores.index(max(scores))
+    parts = build_parts(config)
+    best = torch.load(tmp_path / "run" / "best.pt", weights_only=True)
+    parts.trunk.load_state_dict(best["trunk"])
+    parts.embedder.load_state_dict(best["embedder"])
+    assert run._evaluate(parts, "test", 0) == {f"test_{k}": v for k, v in summary["test"].items()}
+
+
+def test_early_stopping(experiment, tmp_path, monkeypatch):
+    scores = iter([0.5, 0.4, 0.3, 0.2, 0.1, 0.05])
+    real = run._evaluate
+
+    def evaluate(parts, split, epoch):
+        metrics = real(parts, split, epoch)
+        return metrics | {"validation_mean_average_precision_at_r": next(scores)} if split == "validation" else metrics
+
+    monkeypatch.setattr(run, "_evaluate", evaluate)
+    summary = run.start(compose(experiment, ["general.epochs=6", "schedule.patience=2"]).config, tmp_path / "run")
+    assert (summary["epochs"], summary["best_epoch"]) == (3, 1)
+
+
+class _Killed(BaseException):
+    pass
+
+
+@pytest.mark.parametrize("loss", ["el_nivmf", "panc_el_nivmf", "proxy_anchor"])
+@pytest.mark.parametrize("epoch", [1, 3])
+def test_resume_ends_with_the_same_numbers(experiment, tmp_path, monkeypatch, loss, epoch):
+    config = compose(experiment, [f"loss={loss}", "general.epochs=4", "schedule=cosine"]).config
+    whole = run.start(config, tmp_path / "whole")
+    save = checkpoint.save
+
+    def save_and_die(folder, state):
+        save(folder, state)
+        if state["epoch"] == epoch:
+            raise _Killed
+
+    monkeypatch.setattr(checkpoint, "save", save_and_die)
+    with pytest.raises(_Killed):
+        run.start(config, tmp_path / "killed")
+    monkeypatch.setattr(checkpoint, "save", save)
+    resumed = run.resume(tmp_path / "killed")
+    assert resumed["test"] == whole["test"]
+    histories = [json.loads((tmp_path / name / "history.json").read_text()) for name in ("whole", "killed")]
+    assert histories[0] == histories[1]
+    rows = (tmp_path / "killed" / "records" / "metrics.csv").read_text().splitlines()
+    assert len(rows) == 1 + 4, "one row an epoch, none twice"
+
+
+def test_sigkill_then_resume(experiment, tmp_path):
+    """A real process, really killed, between or within epochs."""
+    folder = tmp_path / "run"
+    command = [sys.executable, "-m", "pml_nivmf", "run", experiment, "general.epochs=200", f"general.run_dir={folder}"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    with subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL) as process:
+        deadline = time.monotonic() + 120
+        while not list(folder.glob("checkpoints/epoch-*3.pt")) and time.monotonic() < deadline:
+            time.sleep(0.02)
+        process.send_signal(signal.SIGKILL)
+    reached = checkpoint.load_newest(folder / "checkpoints")["epoch"]
+    assert 3 <= reached < 200
+    config = OmegaConf.load(folder / "config.yaml")
+    config.general.epochs = reached + 2
+    (folder / "config.yaml").write_text(OmegaConf.to_yaml(config))
+    resumed = run.resume(folder)
+    whole = run.start(config, tmp_path / "whole")
+    assert resumed["test"] == whole["test"]
+
+
+def test_truncated_checkpoint_falls_back_and_one_without_loss_is_refused(experiment, tmp_path):
+    folder = tmp_path / "run"
+    config = compose(experiment).config
+    whole = run.start(config, folder)
+    (folder / "summary.json").unlink()
+    newest = folder / "checkpoints" / "epoch-00003.pt"
+    newest.write_bytes(newest.read_bytes()[:1000])
+    with pytest.warns(UserWarning, match=r"epoch-00003\.pt cannot be read"):
+        assert run.resume(folder)["test"] == whole["test"]
+    (folder / "summary.json").unlink()
+    state = torch.load(newest, weights_only=True)
+    del state["loss"]
+    torch.save(state, newest)
+    with pytest.raises(ValueError, match="lacks loss"):
+        run.resume(folder)
+
+
+def test_finished_and_unfinished_runs_are_not_overwritten(experiment, tmp_path):
+    config, folder = compose(experiment, ["general.epochs=1"]).config, tmp_path / "run"
+    summary = run.start(config, folder)
+    with pytest.raises(ConfigError, match="holds a finished run"):
+        run.start(config, folder)
+    assert run.resume(folder) == summary
+    (folder / "summary.json").unlink()
+    with pytest.raises(ConfigError, match="--resume"):
+        run.start(config, folder)
+    assert run.start(config, folder, overwrite=True)["test"] == summary["test"]
+    with pytest.raises(ConfigError, match="is no run folder"):
+        run.resume(tmp_path)
+
+
+def test_non_finite_loss_stops_with_the_step(experiment, tmp_path):
+    config = compose(experiment, ["loss=proxy_anchor", "optimizers.model={SGD: {lr: 1.0e+30}}"]).config
+    with pytest.raises((FloatingPointError, ValueError), match=r"loss is (nan|inf)|NaN|too large"):
+        run.start(config, tmp_path / "run")
+
+
+@pytest.mark.parametrize("loss", variant_names("loss"))
+def test_every_loss_variant_trains(experiment, tmp_path, loss):
+    miner = {"margin": ["miner=distance_weighted"], "multi_similarity": ["miner=multi_similarity"]}.get(loss, [])
+    summary = run.start(compose(experiment, [f"loss={loss}", "general.epochs=1", *miner]).config, tmp_path / "run")
+    assert 0 <= summary["test"]["recall_at_1"] <= 1
+
+
+def test_separate_rates_clipping_and_frozen_batch_norm(experiment):
+    overrides = ["optimizers.proxy_lr=0.5", "optimizers.concentration_lr=0.25", "optimizers.embedder_lr=0.125"]
+    parts = build_parts(compose(experiment, [*overrides, "optimizers.clip_norm=1.0"]).config)
+    rates = {g["name"]: g["lr"] for g in parts.optimizers["metric_loss_optimizer"].param_groups}
+    assert (rates["proxies"], rates["log_concentration"], rates["log_temperature"]) == (0.5, 0.25, 0.001)
+    assert parts.optimizers["embedder_optimizer"].param_groups[0]["lr"] == 0.125
+    assert set(parts.clippers) == {"trunk_grad_clipper", "embedder_grad_clipper", "metric_loss_grad_clipper"}
+
+
+def test_compare_makes_a_table_and_goes_on_where_it_stopped(experiment, tmp_path, capsys):
+    arguments = ["compare", experiment, "general.epochs=2", "--dir", str(tmp_path / "runs"), "--jobs", "2"]
+    assert cli.main(arguments) == 0
+    table = json.loads((tmp_path / "runs" / "tiny" / "comparison.json").read_text())
+    assert [(row["loss"], row["seeds"]) for row in table] == [("proxy_anchor", 2), ("el_nivmf", 2)]
+    first = json.loads((tmp_path / "runs" / "tiny" / "el_nivmf" / "seed-1" / "summary.json").read_text())
+    assert "recall_at_1" in capsys.readouterr().out
+    assert cli.main(arguments) == 0, "finished runs are taken as they are"
+    assert json.loads((tmp_path / "runs" / "tiny" / "comparison.json").read_text()) == table
+    assert first["seed"] == 1
+
+
+def test_failure_in_a_comparison_is_reported(experiment, tmp_path):
+    jobs = compare.plan(experiment, ["proxy_anchor"], 1, ["general.batch_size=100000"], tmp_path)
+    with pytest.raises(ConfigError, match="batch_size"):
+        compare.run_jobs(jobs, workers=1)
+
+
+def test_plugin(experiment, tmp_path, capsys):
+    plugin = tmp_path / "my_loss.py"
+    plugin.write_text(
+        "from pytorch_metric_learning.losses import ProxyAnchorLoss\n"
+        "from pml_nivmf.experiments.registry import register\n"
+        "class MyLoss(ProxyAnchorLoss):\n    pass\n"
+        'register("loss", MyLoss)\n'
+    )
+    arguments = [
+        "run",
+        experiment,
+        "loss={MyLoss: {alpha: 8}}",
+        "general.epochs=1",
+        f"general.run_dir={tmp_path / 'r'}",
+    ]
+    assert cli.main(arguments) == 2
+    assert "unknown loss 'MyLoss'" in capsys.readouterr().err
+    assert cli.main([*arguments, "--plugin", str(plugin)]) == 0
+    registry._KINDS["loss"].pop("MyLoss")
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("loss={ProxyAnchorLos: {}}", "loss: unknown loss 'ProxyAnchorLos': did you mean 'ProxyAnchorLoss'"),
+        ("loss={ProxyAnchorLoss: {alfa: 3}}", "ProxyAnchorLoss has no argument 'alfa': did you mean 'alpha'"),
+        ("loss={VMFProxyLoss: {distance: {KLDistanc: {}}}}", "unknown distance 'KLDistanc': did you mean 'KLDistance'"),
+        ("loss={NonIsotropicVMFLoss: {temperature: -1}}", "temperature must be a positive number, got -1"),
+        ("loss={os.system: {command: ls}}", "unknown loss 'os.system'"),
+        ("evaluation.select=accuracy", "evaluation.select: 'accuracy' is not computed"),
+        ("general.device=warp", "general.device: 'warp' is no torch device"),
+        ("optimizers.model~OVERRIDE~={Adam: {}}", "lr is missing"),
+        ("dataset={FeatureArrays: {npz: nowhere.npz}}", "nowhere.npz"),
+    ],
+)
+def test_bad_objects_fail_before_any_training(experiment, tmp_path, override, message, capsys):
+    folder = tmp_path / "run"
+    assert cli.main(["run", experiment, override, f"general.run_dir={folder}"]) == 2
+    assert message in capsys.readouterr().err
+    assert not (folder / "checkpoints").exists()
+
+
+def test_commands_that_train_nothing(experiment, capsys):
+    assert cli.main(["run", experiment, "general.epochs=7", "--dry-run"]) == 0
+    assert OmegaConf.create(capsys.readouterr().out).general.epochs == 7
+    assert cli.main(["list"]) == 0
+    listing = capsys.readouterr().out
+    assert "glyphs" in listing
+    assert "el_nivmf" in listing
+    assert cli.main(["run"]) == 2
+    assert cli.main(["run", "glyphs", "--resume", "x"]) == 2
+
+
+def test_fake_cub_end_to_end(tmp_path):
+    fakes.fake_cub(tmp_path / "data", train_classes=8, test_classes=3, images=4)
+    overrides = [
+        "dataset=cub",
+        f"dataset.CUB.root={tmp_path / 'data'}",
+        "dataset.CUB.crop_size=32",
+        "dataset.CUB.resize=40",
+        "general.epochs=1",
+        "general.batch_size=4",
+        "evaluation.metrics=[mean_average_precision_at_r]",
+        "model.trunk={TimmTrunk: {name: resnet10t, pretrained: false}}",
+        "model.freeze_batch_norm=true",
+    ]
+    summary = run.start(compose("glyphs", overrides).config, tmp_path / "run")
+    assert 0 <= summary["test"]["recall_at_1"] <= 1
+
+
+def test_glyphs_learn(tmp_path):
+    """The embedded data set: one short epoch on few characters beats untrained features."""
+    overrides = ["general.epochs=1", "loss=el_nivmf_analytic", "evaluation.metrics=[mean_average_precision_at_r]"]
+    config = compose("glyphs", overrides).config
+    parts = build_parts(config)
+    untrained = run._evaluate(parts, "test", 0)["test_recall_at_1"]
+    assert run.start(config, tmp_path / "run")["test"]["recall_at_1"] > untrained + 0.05
