@@ -62,7 +62,7 @@ def _add_run(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") ->
 
 
 def _run(options: argparse.Namespace) -> int:
-    from .experiments import config, run
+    from .experiments import build, config, run
 
     _load_plugins(options)
     if options.resume:
@@ -76,8 +76,12 @@ def _run(options: argparse.Namespace) -> int:
     if options.dry_run:
         print(config.to_yaml(composed.config), end="")
         return 0
+    build.check_objects(composed)
     folder = _run_folder(composed)
-    return _guarded(lambda: run.start(composed.config, folder, options.overwrite), folder)
+    try:
+        return _guarded(lambda: run.start(composed.config, folder, options.overwrite), folder)
+    except config.ConfigError as error:
+        raise config.located(error, composed.sources) from None
 
 
 def _run_folder(composed) -> Path:  # type: ignore[no-untyped-def]
@@ -142,7 +146,7 @@ def _compare(options: argparse.Namespace) -> int:
         except KeyboardInterrupt:
             print(f"\ninterrupted; the same command goes on with the runs in {folder}", file=sys.stderr)
             return _INTERRUPTED
-        _show_comparison(name, folder, rows)
+        _show_comparison(Path(name).stem, folder, rows)
     return 0
 
 

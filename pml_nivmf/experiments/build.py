@@ -15,10 +15,21 @@ from ..losses import JointProxyLoss, ProxyLoss
 from ..metrics import ProbabilisticAccuracyCalculator
 from ..models import EmbeddingHead, freeze_batch_norm
 from . import registry
-from .config import ConfigError
+from .config import Composed, ConfigError, located
 
 # PML's proxy losses have no rule of their own: their proxies learn this much faster than the model, as ours do.
 _PML_LOSS_RATE = 100.0
+
+
+_OBJECT_KINDS = {
+    "dataset": "dataset",
+    "model.trunk": "trunk",
+    "loss": "loss",
+    "miner": "miner",
+    "sampler": "sampler",
+    "optimizers.model": "optimizer",
+    "schedule.scheduler": "scheduler",
+}
 
 
 @dataclass
@@ -64,6 +75,19 @@ def build_parts(config: DictConfig) -> Parts:
         tester=_build_tester(settings, device),
         device=device,
     )
+
+
+def check_objects(composed: Composed) -> None:
+    """Refuse unknown classes and arguments of all objects, with the file that names them; builds nothing."""
+    settings = _plain(composed.config)
+    for path, kind in _OBJECT_KINDS.items():
+        group, _, name = path.partition(".")
+        config = settings[group][name] if name else settings[group]
+        if config:
+            try:
+                registry.check(kind, config, path)
+            except ConfigError as error:
+                raise located(error, composed.sources) from None
 
 
 def seed_everything(seed: int) -> None:

@@ -17,6 +17,7 @@ from omegaconf import DictConfig
 from tqdm import tqdm
 
 from . import registry, run
+from .build import check_objects
 from .config import Composed, compose
 from .tables import Row, summarise
 
@@ -48,7 +49,9 @@ def plan(name: str, losses: Sequence[str], seeds: int | None, overrides: Sequenc
                 f"general.seed={seed}",
                 f"general.run_dir={json.dumps(str(target))}",
             ]
-            jobs.append(Job(loss, seed, compose(name, settings).config, target))
+            composed = compose(name, settings)
+            check_objects(composed)
+            jobs.append(Job(loss, seed, composed.config, target))
     return jobs
 
 

@@ -33,7 +33,11 @@ _DEFAULT_SEEDS = 5
 
 
 class ConfigError(ValueError):
-    """A configuration that cannot be run; the message names file, key and the nearest valid name."""
+    """A configuration that cannot be run; `key` is the dotted key at fault, where one is."""
+
+    def __init__(self, message: str, key: str | None = None):
+        super().__init__(message)
+        self.key = key
 
 
 @dataclass
@@ -107,6 +111,11 @@ def compose(name_or_path: str, overrides: Sequence[str] = ()) -> Composed:
         seeds=experiment.get("seeds", _DEFAULT_SEEDS),
         sources=sources,
     )
+
+
+def located(error: ConfigError, sources: dict[str, str]) -> ConfigError:
+    """The same error with the file that set the key at fault in front."""
+    return ConfigError(f"{_source_of(error.key, sources)}: {error}") if error.key else error
 
 
 def to_yaml(config: DictConfig) -> str:

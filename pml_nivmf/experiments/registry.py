@@ -79,28 +79,40 @@ def build(kind: str, config: dict[str, Any], path: str, **injected: Any) -> Any:
     `injected` values (num_classes, embedding_size, labels, …) are given to every class, nested ones too, that has such
     a parameter and whose configuration does not set it.
     """
-    (name, arguments), *_ = config.items()
-    factory = _lookup(kind, name, path)
-    arguments = dict(arguments or {})
-    path = f"{path}.{name}"
+    check(kind, config, path)
+    (name, given), *_ = config.items()
+    path, factory, arguments = f"{path}.{name}", _KINDS[kind][name], dict(given or {})
+    for key, nested_kind, value in _nested(arguments):
+        arguments[key] = build(nested_kind, value, f"{path}.{key}", **injected)
     parameters = _parameters(factory)
-    for key in arguments:
-        if key not in parameters:
-            raise ConfigError(f"{path}: {name} has no argument {key!r}{nearest(key, parameters)}")
-    for key, value in arguments.items():
-        if key in _NESTED and isinstance(value, dict):
-            arguments[key] = build(_NESTED[key], value, f"{path}.{key}", **injected)
     arguments = {key: value for key, value in injected.items() if key in parameters} | arguments
     try:
         return factory(**arguments)
     except (TypeError, ValueError, AssertionError, FileNotFoundError) as error:
-        raise ConfigError(f"{path}: {error}") from error
+        raise ConfigError(f"{path}: {error}", key=path) from error
 
 
-def _lookup(kind: str, name: str, path: str) -> Callable[..., Any]:
+def check(kind: str, config: dict[str, Any], path: str) -> None:
+    """Refuse unknown classes and arguments, nested ones too, without building anything."""
+    (name, arguments), *_ = config.items()
     if name not in _KINDS[kind]:
-        raise ConfigError(f"{path}: unknown {kind} {name!r}{nearest(name, known(kind))}")
-    return _KINDS[kind][name]
+        raise ConfigError(f"{path}: unknown {kind} {name!r}{nearest(name, known(kind))}", key=path)
+    if not isinstance(arguments, dict | None):
+        raise ConfigError(f"{path}.{name}: arguments must be a mapping, got {arguments!r}", key=path)
+    parameters = _parameters(_KINDS[kind][name])
+    for key in arguments or {}:
+        if key not in parameters:
+            message = f"{path}.{name}: {name} has no argument {key!r}{nearest(key, parameters)}"
+            raise ConfigError(message, key=f"{path}.{name}.{key}")
+    for key, nested_kind, value in _nested(arguments or {}):
+        check(nested_kind, value, f"{path}.{name}.{key}")
+
+
+def _nested(arguments: dict[str, Any]) -> list[tuple[str, str, dict[str, Any]]]:
+    """(argument, kind, object's configuration) of arguments that are objects themselves."""
+    return [
+        (key, _NESTED[key], value) for key, value in arguments.items() if key in _NESTED and isinstance(value, dict)
+    ]
 
 
 def _parameters(factory: Callable[..., Any]) -> list[str]:

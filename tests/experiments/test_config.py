@@ -109,6 +109,13 @@ def test_bad_files_are_named(tmp_path, text, message):
         compose(experiment(tmp_path, text))
 
 
+def test_every_object_slot_has_a_kind():
+    from pml_nivmf.experiments.build import _OBJECT_KINDS
+    from pml_nivmf.experiments.schema import OBJECT_PATHS
+
+    assert set(_OBJECT_KINDS) == set(OBJECT_PATHS)
+
+
 def test_unknown_experiment():
     with pytest.raises(ConfigError, match="unknown experiment 'glyph': did you mean 'glyphs'"):
         compose("glyph")

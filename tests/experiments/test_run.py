@@ -200,10 +200,38 @@ def test_compare_makes_a_table_and_goes_on_where_it_stopped(experiment, tmp_path
     table = json.loads((tmp_path / "runs" / "tiny" / "comparison.json").read_text())
     assert [(row["loss"], row["seeds"]) for row in table] == [("proxy_anchor", 2), ("el_nivmf", 2)]
     first = json.loads((tmp_path / "runs" / "tiny" / "el_nivmf" / "seed-1" / "summary.json").read_text())
-    assert "recall_at_1" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "R@1" in shown
+    assert str(tmp_path / "runs" / "tiny") in shown
+    assert "| el_nivmf |" in (tmp_path / "runs" / "tiny" / "comparison.md").read_text()
     assert cli.main(arguments) == 0, "finished runs are taken as they are"
     assert json.loads((tmp_path / "runs" / "tiny" / "comparison.json").read_text()) == table
     assert first["seed"] == 1
+
+
+def test_bad_loss_fails_before_the_first_run_of_a_comparison(experiment, tmp_path, capsys):
+    bad = tmp_path / "bad.yaml"
+    bad.write_text(Path(experiment).read_text() + "loss: {NonIsotropicVMFLoss: {n_sample: 3}}\n")
+    assert cli.main(["compare", str(bad), "--losses", "el_nivmf", "--dir", str(tmp_path / "runs")]) == 2
+    error = capsys.readouterr().err
+    assert f"{bad}: loss.NonIsotropicVMFLoss: NonIsotropicVMFLoss has no argument 'n_sample'" in error
+    assert "did you mean 'n_samples'" in error
+    assert not (tmp_path / "runs").exists()
+
+
+def test_interrupt_says_how_to_go_on(experiment, tmp_path):
+    folder = tmp_path / "run"
+    command = [sys.executable, "-m", "pml_nivmf", "run", experiment, "general.epochs=500", f"general.run_dir={folder}"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as process:
+        deadline = time.monotonic() + 120
+        while not list(folder.glob("checkpoints/epoch-*.pt")) and time.monotonic() < deadline:
+            time.sleep(0.02)
+        process.send_signal(signal.SIGINT)
+        error = process.communicate(timeout=60)[1]
+    assert process.returncode == 130
+    assert f"pml-nivmf run --resume {folder}" in error
+    assert checkpoint.load_newest(folder / "checkpoints") is not None
 
 
 def test_failure_in_a_comparison_is_reported(experiment, tmp_path):
@@ -236,7 +264,10 @@ def test_plugin(experiment, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        ("loss={ProxyAnchorLos: {}}", "loss: unknown loss 'ProxyAnchorLos': did you mean 'ProxyAnchorLoss'"),
+        (
+            "loss={ProxyAnchorLos: {}}",
+            "command line: loss: unknown loss 'ProxyAnchorLos': did you mean 'ProxyAnchorLoss'",
+        ),
         ("loss={ProxyAnchorLoss: {alfa: 3}}", "ProxyAnchorLoss has no argument 'alfa': did you mean 'alpha'"),
         ("loss={VMFProxyLoss: {distance: {KLDistanc: {}}}}", "unknown distance 'KLDistanc': did you mean 'KLDistance'"),
         ("loss={NonIsotropicVMFLoss: {temperature: -1}}", "temperature must be a positive number, got -1"),
