@@ -125,8 +125,8 @@ def _add_compare(commands: "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 
 def _compare(options: argparse.Namespace) -> int:
+    from .checks import check_count
     from .experiments import compare
-    from .functional.checks import check_count
 
     _load_plugins(options)
     for name in ("seeds", "jobs"):

@@ -3,12 +3,6 @@
 import math
 
 
-def check_count(name: str, value: int, at_least: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < at_least:
-        raise ValueError(f"{name} must be an integer of at least {at_least}, got {value!r}")
-    return value
-
-
 def check_share(name: str, value: float) -> float:
     """A share of the classes, strictly between none and all of them."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1:

@@ -6,8 +6,9 @@ import numpy as np
 import PIL
 import torch
 
+from ..checks import check_count
 from .cache import Arrays, cached_arrays, user_cache_dir
-from .checks import check_count, check_not_negative
+from .checks import check_not_negative
 from .glyph_fonts import characters, font_files
 from .glyph_rendering import render
 from .splits import DataSplits, Source, hold_out_classes, make_splits

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from .checks import check_count, check_share
+from ..checks import check_count
+from .checks import check_share
 
 Transform = Callable[[Any], Tensor]
 MINIMUM_CLASSES = 2  # with a single class every neighbour is right: neither a loss nor a metric says anything

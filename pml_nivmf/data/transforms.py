@@ -5,7 +5,7 @@ from torch import Tensor
 from torch.nn import functional as F
 from torchvision import transforms as T
 
-from .checks import check_count
+from ..checks import check_count
 from .splits import Transform
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)

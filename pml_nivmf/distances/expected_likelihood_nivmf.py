@@ -4,7 +4,7 @@ from typing import Any
 
 from torch import Tensor
 
-from ..functional.checks import check_count, check_option
+from ..checks import check_count, check_option
 from ..functional.nivmf import NivMFTerms, analytic_log_likelihood, monte_carlo_log_likelihood
 from ..functional.pairing import Pairing
 from ..functional.sampling import sample_vmf

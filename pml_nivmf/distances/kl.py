@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..functional.checks import check_option
+from ..checks import check_option
 from ..functional.pairing import Pairing
 from ..functional.ppk import kl_distance
 from ..functional.vmf import mean_resultant_length

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..functional.checks import check_option
+from ..checks import check_option
 from ..functional.nivmf import NORMALIZERS, NivMFTerms, nivmf_terms, relative_nivmf_log_density
 from ..functional.pairing import Pairing, unit_vectors
 from ..functional.vmf import log_uniform_density

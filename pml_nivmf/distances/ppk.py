@@ -4,7 +4,7 @@ from typing import Any
 
 from torch import Tensor
 
-from ..functional.checks import check_positive
+from ..checks import check_positive
 from ..functional.pairing import Pairing
 from ..functional.ppk import ppk_offset, relative_ppk_distance
 from ..functional.vmf import mean_resultant_length

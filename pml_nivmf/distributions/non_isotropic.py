@@ -7,7 +7,7 @@ from torch import Size, Tensor
 from torch.distributions import Distribution
 from torch.distributions.constraints import Constraint
 
-from ..functional.checks import check_option
+from ..checks import check_option
 from ..functional.nivmf import NORMALIZERS, nivmf_terms, relative_nivmf_log_density
 from ..functional.pairing import ROWWISE, at_least_float32, in_dtype_of, unit_vectors
 from ..functional.sampling import sample_vmf

@@ -14,8 +14,8 @@ import torch
 from pytorch_metric_learning import losses as pml_losses
 from torch import Tensor, nn
 
+from ..checks import check_count
 from ..distances import BhattacharyyaDistance, KLDistance
-from ..functional.checks import check_count
 from ..losses import JointProxyLoss, NivMFProxyLoss, NonIsotropicVMFLoss, VMFProxyLoss
 from .algorithm1 import algorithm1_loss
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from .checks import check_option
+from ..checks import check_option
 from .pairing import Pairing, squared_norm
 from .vmf import normalizer_change, relative_log_normalizer_of_square, second_moment_terms
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
-from ..functional.checks import check_count, check_positive
+from ..checks import check_count, check_positive
 from ..functional.pairing import at_least_float32, unit_vectors
 from .checks import check_embeddings, check_labels
 

@@ -6,8 +6,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ..checks import check_option, check_positive
 from ..distances import ExpectedLikelihoodNivMFDistance, NivMFDistance, NivMFReferenceDistance
-from ..functional.checks import check_option, check_positive
 from ..functional.nivmf import nivmf_terms
 from ..functional.pairing import CROSS
 from .base import ProxyLoss, starting_concentration

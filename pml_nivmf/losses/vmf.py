@@ -7,8 +7,8 @@ import torch
 from pytorch_metric_learning.distances import BaseDistance
 from torch import Tensor, nn
 
+from ..checks import check_option, check_positive
 from ..distances import ExpectedLikelihoodDistance, NormCarryingDistance
-from ..functional.checks import check_option, check_positive
 from ..functional.pairing import CROSS, detach_zero_rows, unit_vectors
 from .base import STARTING_COSINE_SCALE, ProxyLoss, starting_concentration
 from .embedding_scale import starting_norm

@@ -8,15 +8,14 @@ import torch
 from pytorch_metric_learning.utils.accuracy_calculator import EQUALITY, AccuracyCalculator
 from torch import Tensor
 
+from ..checks import check_count, check_option
 from .averages import average
 from .catalogue import RELEVANT, K, query_metrics, recalls_in
 from .checks import (
-    check_count,
     check_counts,
     check_embeddings,
     check_labels,
     check_names,
-    check_option,
     check_reference_starts_with_query,
 )
 from .label_statistics import LabelStatistics, label_statistics

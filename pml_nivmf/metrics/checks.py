@@ -5,17 +5,7 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
-
-def check_option(name: str, value: str, options: tuple[str, ...]) -> str:
-    if value not in options:
-        raise ValueError(f"{name} must be one of {', '.join(options)}, got {value!r}")
-    return value
-
-
-def check_count(name: str, value: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise ValueError(f"{name} must be an integer of at least 1, got {value!r}")
-    return value
+from ..checks import check_count
 
 
 def check_counts(name: str, values: Iterable[int]) -> tuple[int, ...]:

@@ -2,7 +2,7 @@
 
 from torch import Tensor, nn
 
-from .counts import check_count
+from ..checks import check_count
 
 _POOLINGS = {"max": nn.AdaptiveMaxPool2d, "avg": nn.AdaptiveAvgPool2d}
 

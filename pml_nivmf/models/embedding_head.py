@@ -2,7 +2,7 @@
 
 from torch import nn
 
-from .counts import check_count
+from ..checks import check_count
 
 
 class EmbeddingHead(nn.Linear):

@@ -1,10 +1,13 @@
-"""Checks of numbers and options a user hands over: each names the value that came and what was expected."""
+"""Checks of numbers and options a user hands over, for every folder: each names what came and what was expected.
+
+Imports the standard library only.
+"""
 
 import math
 from numbers import Integral, Real
 
 
-def check_count(name: str, value: int, at_least: int) -> int:
+def check_count(name: str, value: int, at_least: int = 1) -> int:
     if isinstance(value, bool) or not isinstance(value, Integral) or value < at_least:
         raise ValueError(f"{name} must be an integer of at least {at_least}, got {value!r}")
     return int(value)
