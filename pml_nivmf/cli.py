@@ -18,7 +18,12 @@ _SHOWN_METRICS = 3  # in a terminal of 80 columns; the saved table has all
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; 0 if it went well, 1 if the work failed, 2 if the arguments were wrong."""
-    options = _parser().parse_args(arguments)
+    parser = _parser()
+    options, rest = parser.parse_known_args(arguments)
+    if rest:  # overrides may stand behind options
+        if any(text.startswith("-") for text in rest) or not hasattr(options, "overrides"):
+            parser.error(f"unrecognized arguments: {' '.join(rest)}")
+        options.overrides = [*options.overrides, *rest]
     try:
         warnings.filterwarnings("ignore", message="Converting a tensor with requires_grad=True")  # PML's progress bar
         return int(options.run(options))
@@ -66,17 +71,17 @@ def _run(options: argparse.Namespace) -> int:
 
     _load_plugins(options)
     if options.resume:
-        if options.experiment:
-            raise ValueError("--resume takes its configuration from the run folder: leave the experiment out")
+        if options.experiment or options.dry_run:
+            raise ValueError("--resume takes its configuration from the run folder: leave experiment and --dry-run out")
         folder = Path(options.resume)
         return _guarded(lambda: run.resume(folder), folder)
     if not options.experiment:
         raise ValueError("name an experiment (see `pml-nivmf list`) or a run to --resume")
     composed = config.compose(options.experiment, options.overrides)
+    build.check_objects(composed)
     if options.dry_run:
         print(config.to_yaml(composed.config), end="")
         return 0
-    build.check_objects(composed)
     folder = _run_folder(composed)
     try:
         return _guarded(lambda: run.start(composed.config, folder, options.overwrite), folder)
@@ -113,9 +118,10 @@ def _add_compare(commands: "argparse._SubParsersAction[argparse.ArgumentParser]"
         "compare",
         help="several losses and seeds on the same data, and a table",
         description="Train the same data, model and schedule under several losses and seeds; print and save a table "
-        "of mean ± deviation with 95%% t-intervals. Finished runs in the folder are kept, unfinished ones resumed.",
+        "of mean ± deviation with 95% t-intervals. Finished runs in the folder are kept, unfinished ones resumed.",
     )
-    command.add_argument("experiments", nargs="+", metavar="NAME", help="experiments, and key=value overrides")
+    command.add_argument("overrides", nargs="+", metavar="NAME", help="experiments, and key=value overrides")
+    command.add_argument("--overwrite", action="store_true", help="run again what is in the folder")
     command.add_argument("--losses", help="comma-separated loss variants (default: the experiment's own list)")
     command.add_argument("--seeds", type=int, help="seeds per loss (default: the experiment's own number, or 5)")
     command.add_argument("--jobs", type=int, help="runs at a time, one thread each (default: the number of cores)")
@@ -132,13 +138,15 @@ def _compare(options: argparse.Namespace) -> int:
     for name in ("seeds", "jobs"):
         if getattr(options, name) is not None:
             check_count(f"--{name}", getattr(options, name), at_least=1)
-    overrides = [text for text in options.experiments if "=" in text or "~" in text]
-    names = [text for text in options.experiments if text not in overrides]
+    overrides = [text for text in options.overrides if "=" in text or "~" in text]
+    names = [text for text in options.overrides if text not in overrides]
+    if not names:
+        raise ValueError("name an experiment (see `pml-nivmf list`)")
     losses = options.losses.split(",") if options.losses else []
     plans = {}
     for name in names:
         folder = Path(options.dir or "runs") / Path(name).stem
-        plans[name] = (folder, compare.plan(name, losses, options.seeds, overrides, folder))
+        plans[name] = (folder, compare.plan(name, losses, options.seeds, overrides, folder, options.overwrite))
     for name, (folder, jobs) in plans.items():
         workers = options.jobs or compare.default_workers(len(jobs))
         try:

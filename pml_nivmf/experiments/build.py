@@ -129,9 +129,12 @@ def _build_trunk(settings: dict[str, Any], data: DataSplits) -> Any:
 
 
 def _build_sampler(settings: dict[str, Any], data: DataSplits) -> Any:
-    if not settings["sampler"]:
-        return None
     batch_size = settings["general"]["batch_size"]
+    if not settings["sampler"]:
+        if batch_size > len(data.train):
+            message = f"general.batch_size: {batch_size} is more than the {len(data.train)} training items"
+            raise ConfigError(message, key="general.batch_size")
+        return None
     length = max(len(data.train), batch_size)
     return registry.build(
         "sampler",
@@ -206,7 +209,7 @@ def _build_tester(settings: dict[str, Any], device: torch.device) -> GlobalEmbed
             device=device,
         )
     except ValueError as error:
-        raise ConfigError(f"evaluation: {error}") from error
+        raise ConfigError(f"evaluation: {error}", key="evaluation.metrics") from error
     return GlobalEmbeddingSpaceTester(
         normalize_embeddings=False,  # norms are data; the calculator retrieves by cosine itself
         batch_size=evaluation["batch_size"],

@@ -3,7 +3,6 @@
 import os
 import random
 import re
-import tempfile
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -13,21 +12,21 @@ import numpy as np
 import torch
 
 _KEPT = 2  # the newest may be spoilt by a failing disk: the one before it stays
-_REQUIRED = ("epoch", "trunk", "embedder", "loss", "optimizers", "schedulers", "rng", "sampler", "progress")
+_REQUIRED = ("epoch", "trunk", "embedder", "loss", "optimizers", "schedulers", "rng", "sampler", "progress", "config")
 
 
 def write_atomically(path: Path, write: Callable[[BinaryIO], None]) -> None:
     """Write beside the target, flush to disk, rename: a reader sees the old file or the new one, never a part."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        with os.fdopen(handle, "wb") as file:
+        with temporary.open("wb") as file:
             write(file)
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)
     except BaseException:
-        Path(temporary).unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         raise
 
 

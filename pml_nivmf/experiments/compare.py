@@ -18,7 +18,7 @@ from tqdm import tqdm
 
 from . import registry, run
 from .build import check_objects
-from .config import Composed, compose
+from .config import Composed, ConfigError, compose, differences, load_saved, loss_class
 from .tables import Row, summarise
 
 _POLL_SECONDS = 0.5
@@ -32,9 +32,17 @@ class Job:
     seed: int
     config: DictConfig
     folder: Path
+    overwrite: bool = False
 
 
-def plan(name: str, losses: Sequence[str], seeds: int | None, overrides: Sequence[str], folder: Path) -> list[Job]:
+def plan(
+    name: str,
+    losses: Sequence[str],
+    seeds: int | None,
+    overrides: Sequence[str],
+    folder: Path,
+    overwrite: bool = False,
+) -> list[Job]:
     """One job a loss and seed; composing them all checks every configuration before any training."""
     first = compose(name, overrides)
     names = list(losses) or first.compare or [_chosen_loss(first)]
@@ -43,16 +51,42 @@ def plan(name: str, losses: Sequence[str], seeds: int | None, overrides: Sequenc
     for loss in names:
         for seed in range(start, start + (first.seeds if seeds is None else seeds)):
             target = folder / loss / f"seed-{seed}"
-            settings = [
-                *overrides,
-                f"loss={loss}",
-                f"general.seed={seed}",
-                f"general.run_dir={json.dumps(str(target))}",
-            ]
+            own = [text for text in overrides if _concerns(text, loss)]
+            settings = [*own, f"loss={loss}", f"general.seed={seed}", f"general.run_dir={json.dumps(str(target))}"]
             composed = compose(name, settings)
             check_objects(composed)
-            jobs.append(Job(loss, seed, composed.config, target))
+            _check_class(composed, loss)
+            if not overwrite:
+                _check_same(composed.config, target)
+            jobs.append(Job(loss, seed, composed.config, target, overwrite))
     return jobs
+
+
+def _concerns(override: str, loss: str) -> bool:
+    """`loss.SomeLoss.argument=…` is for the losses of that class; everything else is for all."""
+    parts = override.partition("=")[0].split(".")
+    return parts[0] != "loss" or len(parts) < 2 or parts[1].split("~")[0] == loss_class(loss)
+
+
+def _check_class(composed: Composed, loss: str) -> None:
+    """Every row of the table must be what its name says, whatever the experiment's own `loss` section holds."""
+    found = next(iter(composed.config.loss))
+    if found != loss_class(loss):
+        raise ConfigError(
+            f"{loss} is a {loss_class(loss)}, but the configuration makes it a {found}: to compare losses, give only "
+            "arguments as loss.ClassName.argument=value, or add variants"
+        )
+
+
+def _check_same(config: DictConfig, folder: Path) -> None:
+    """A run that is there already may stand for a job only if it is the same one."""
+    if (folder / "config.yaml").exists():
+        ignore = ("general.run_dir", "general.threads")
+        changed = differences(config, load_saved(folder / "config.yaml"), ignore)
+        if changed:
+            raise ConfigError(
+                f"{folder} holds a run with another {', '.join(changed)}: choose another --dir, or pass --overwrite"
+            )
 
 
 def run_jobs(jobs: Sequence[Job], workers: int, plugins: Sequence[str] = ()) -> list[Row]:
@@ -69,7 +103,8 @@ def run_jobs(jobs: Sequence[Job], workers: int, plugins: Sequence[str] = ()) -> 
         try:
             _watch(futures, bar)
         except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
+            for future in futures:  # those that run got the interrupt themselves; the rest must not start
+                future.cancel()
             raise
     return summarise([(job.loss, json.loads((job.folder / "summary.json").read_text())) for job in jobs])
 
@@ -86,10 +121,10 @@ def _prepare_worker(plugins: list[str]) -> None:
 def _run_job(job: Job) -> None:
     job.config.general.threads = 1
     with contextlib.redirect_stderr(io.StringIO()):  # PML's own bars, one an epoch: the comparison has one for all
-        if (job.folder / "config.yaml").exists():
+        if (job.folder / "config.yaml").exists() and not job.overwrite:
             run.resume(job.folder)
         else:
-            run.start(job.config, job.folder)
+            run.start(job.config, job.folder, job.overwrite)
 
 
 def _watch(futures: dict["Future[None]", Job], bar: Any) -> None:

@@ -15,6 +15,7 @@ instead of merging, `key~DELETE~` removes a key, in files and on the command lin
 """
 
 import difflib
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path
@@ -24,12 +25,34 @@ import yaml
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from ..checks import check_count
 from .schema import GROUPS, OBJECT_PATHS, ExperimentConfig
 
 OVERRIDE, DELETE = "~OVERRIDE~", "~DELETE~"
 _EXPERIMENT_KEYS = ("description", "groups", "compare", "seeds", *GROUPS)
 _COMMAND_LINE = "command line"
 _DEFAULT_SEEDS = 5
+_AT_LEAST = {
+    "model.embedding_size": 2,
+    "optimizers.clip_norm": 0,
+    "schedule.patience": 1,
+    "evaluation.every": 1,
+    "evaluation.batch_size": 1,
+    "general.epochs": 1,
+    "general.seed": 0,
+    "general.batch_size": 1,
+    "general.num_workers": 0,
+    "general.threads": 1,
+}
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML without code, in which 1e-3 is a number, as YAML 1.2 and every user have it."""
+
+
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float", re.compile(r"^[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+$"), list("-+0123456789")
+)
 
 
 class ConfigError(ValueError):
@@ -90,12 +113,13 @@ def compose(name_or_path: str, overrides: Sequence[str] = ()) -> Composed:
     _check_keys(experiment, _EXPERIMENT_KEYS, "", str(path))
     assignments = [_parse_override(text) for text in overrides]
     variants = _choose_variants(experiment.get("groups", {}), assignments, path)
+    from_command_line = {a.key for a in assignments if a.variants is not None}
     merged: dict[str, Any] = {group: {} for group in GROUPS}
     sources: dict[str, str] = {}
     for group, names in variants.items():
         for name in ["default", *names]:
-            file = _find_variant(group, name, str(path))
-            _merge(merged, {group: _load(file)}, file.name if name == "default" else str(file), "", sources)
+            file = _find_variant(group, name, _COMMAND_LINE if group in from_command_line else str(path))
+            _merge(merged, {group: _load(file)}, str(file), "", sources)
     own = {key: value for key, value in experiment.items() if key.split("~")[0] in GROUPS}
     _merge(merged, own, str(path), "", sources)
     for assignment in assignments:
@@ -107,8 +131,8 @@ def compose(name_or_path: str, overrides: Sequence[str] = ()) -> Composed:
         description=str(experiment.get("description", "")),
         config=config,
         variants=variants,
-        compare=experiment.get("compare", []),
-        seeds=experiment.get("seeds", _DEFAULT_SEEDS),
+        compare=_as_names(experiment.get("compare", []), "compare", path),
+        seeds=check_count(f"{path}: seeds", experiment.get("seeds", _DEFAULT_SEEDS)),
         sources=sources,
     )
 
@@ -120,6 +144,30 @@ def located(error: ConfigError, sources: dict[str, str]) -> ConfigError:
 
 def to_yaml(config: DictConfig) -> str:
     return OmegaConf.to_yaml(config, resolve=True)
+
+
+def loss_class(variant: str) -> str:
+    """The class that a variant of the group `loss` names."""
+    return str(next(iter(_load(_find_variant("loss", variant, _COMMAND_LINE)))))
+
+
+def load_saved(path: Path) -> DictConfig:
+    """A run folder's configuration, checked like any other."""
+    return _checked({group: {} for group in GROUPS} | _load(path), {group: str(path) for group in GROUPS})
+
+
+def differences(first: DictConfig, second: DictConfig, ignore: Sequence[str]) -> list[str]:
+    """Dotted keys in which two configurations differ."""
+    flat = [_flatten(OmegaConf.to_container(config, resolve=True), "") for config in (first, second)]
+    keys = sorted(flat[0].keys() | flat[1].keys())
+    return [key for key in keys if key not in ignore and flat[0].get(key) != flat[1].get(key)]
+
+
+def _flatten(value: Any, path: str) -> dict[str, Any]:
+    if not isinstance(value, dict) or not value:
+        return {path: value}
+    nested = (_flatten(inner, f"{path}.{key}" if path else str(key)) for key, inner in value.items())
+    return {key: inner for part in nested for key, inner in part.items()}
 
 
 def nearest(name: str, valid: Sequence[str]) -> str:
@@ -151,7 +199,7 @@ def _find_variant(group: str, name: str, source: str) -> Path:
 
 def _load(path: Path) -> dict[str, Any]:
     try:
-        loaded = yaml.safe_load(path.read_text())
+        loaded = yaml.load(path.read_text(), _Loader)
     except yaml.YAMLError as error:
         raise ConfigError(f"{path} is not YAML: {error}") from None
     if not isinstance(loaded, dict | None):
@@ -181,7 +229,7 @@ def _parse_override(text: str) -> _Assignment:
     if not equals and not key.endswith(DELETE):
         raise ConfigError(f"{_COMMAND_LINE}: expected key=value or key{DELETE}, got {text!r}")
     try:
-        parsed = yaml.safe_load(value) if value else None
+        parsed = yaml.load(value, _Loader) if value else None
     except yaml.YAMLError:
         raise ConfigError(f"{_COMMAND_LINE}: the value of {text!r} is not YAML") from None
     names = [parsed] if isinstance(parsed, str) else parsed
@@ -193,17 +241,17 @@ def _choose_variants(chosen: Any, assignments: list[_Assignment], path: Path) ->
     if not isinstance(chosen, dict):
         raise ConfigError(f"{path}: groups must be a mapping of group to variant names, got {chosen!r}")
     _check_keys(chosen, GROUPS, "groups", str(path))
-    variants = {group: _as_names(chosen.get(group, []), group, path) for group in GROUPS}
+    variants = {group: _as_names(chosen.get(group, []), f"groups.{group}", path) for group in GROUPS}
     for assignment in assignments:
         if assignment.variants is not None:
             variants[assignment.key] = assignment.variants
     return {group: [name for name in names if name != "default"] for group, names in variants.items()}
 
 
-def _as_names(value: Any, group: str, path: Path) -> list[str]:
+def _as_names(value: Any, key: str, path: Path) -> list[str]:
     names = [value] if isinstance(value, str) else value
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise ConfigError(f"{path}: groups.{group} must be a variant's name or a list of names, got {value!r}")
+        raise ConfigError(f"{path}: {key} must be a variant's name or a list of names, got {value!r}")
     return names
 
 
@@ -256,6 +304,10 @@ def _checked(merged: dict[str, Any], sources: dict[str, str]) -> DictConfig:
         names = list(OmegaConf.select(config, path))
         if len(names) > 1:
             raise ConfigError(f"{_source_of(path, sources)}: {path} must name one class, got {', '.join(names)}")
+    for path, at_least in _AT_LEAST.items():
+        value = OmegaConf.select(config, path)
+        if value is not None and not value >= at_least:
+            raise ConfigError(f"{_source_of(path, sources)}: {path} must be at least {at_least}, got {value}")
     assert isinstance(config, DictConfig)
     return config
 

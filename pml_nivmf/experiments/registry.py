@@ -19,12 +19,19 @@ from .. import data, distances, losses
 from .. import models as trunks
 from .config import ConfigError, nearest
 
+# Modules also hold what they import themselves: where a kind has a base class, only its subclasses count.
+_BASES: dict[str, type] = {"optimizer": torch.optim.Optimizer, "scheduler": torch.optim.lr_scheduler.LRScheduler}
+
+
+def _can_be_named(kind: str, name: str, value: object) -> bool:
+    if not callable(value) or not name[0].isupper() or name == "ReduceLROnPlateau":  # which wants a metric to step
+        return False
+    return kind not in _BASES or (inspect.isclass(value) and issubclass(value, _BASES[kind]))
+
+
 _KINDS: dict[str, dict[str, Callable[..., Any]]] = {
     kind: {
-        name: value
-        for module in modules
-        for name, value in vars(module).items()
-        if callable(value) and not name.startswith("_") and name[0].isupper()
+        name: value for module in modules for name, value in vars(module).items() if _can_be_named(kind, name, value)
     }
     for kind, modules in {
         "dataset": (data,),
@@ -84,24 +91,25 @@ def build(kind: str, config: dict[str, Any], path: str, **injected: Any) -> Any:
     path, factory, arguments = f"{path}.{name}", _KINDS[kind][name], dict(given or {})
     for key, nested_kind, value in _nested(arguments):
         arguments[key] = build(nested_kind, value, f"{path}.{key}", **injected)
-    parameters = _parameters(factory)
-    arguments = {key: value for key, value in injected.items() if key in parameters} | arguments
+    arguments = {key: value for key, value in injected.items() if key in _named_parameters(factory)} | arguments
     try:
         return factory(**arguments)
-    except (TypeError, ValueError, AssertionError, FileNotFoundError) as error:
+    except (TypeError, ValueError, AssertionError, OSError, RuntimeError) as error:
         raise ConfigError(f"{path}: {error}", key=path) from error
 
 
 def check(kind: str, config: dict[str, Any], path: str) -> None:
     """Refuse unknown classes and arguments, nested ones too, without building anything."""
-    (name, arguments), *_ = config.items()
+    if not isinstance(config, dict) or len(config) != 1:
+        raise ConfigError(f"{path} must be one object, {{ClassName: {{…}}}}, got {config!r}", key=path)
+    ((name, arguments),) = config.items()
     if name not in _KINDS[kind]:
         raise ConfigError(f"{path}: unknown {kind} {name!r}{nearest(name, known(kind))}", key=path)
     if not isinstance(arguments, dict | None):
         raise ConfigError(f"{path}.{name}: arguments must be a mapping, got {arguments!r}", key=path)
     parameters = _parameters(_KINDS[kind][name])
     for key in arguments or {}:
-        if key not in parameters:
+        if parameters is not None and key not in parameters:
             message = f"{path}.{name}: {name} has no argument {key!r}{nearest(key, parameters)}"
             raise ConfigError(message, key=f"{path}.{name}.{key}")
     for key, nested_kind, value in _nested(arguments or {}):
@@ -110,19 +118,44 @@ def check(kind: str, config: dict[str, Any], path: str) -> None:
 
 def _nested(arguments: dict[str, Any]) -> list[tuple[str, str, dict[str, Any]]]:
     """(argument, kind, object's configuration) of arguments that are objects themselves."""
-    return [
-        (key, _NESTED[key], value) for key, value in arguments.items() if key in _NESTED and isinstance(value, dict)
-    ]
+    return [(key, _NESTED[key], value) for key, value in arguments.items() if key in _NESTED and value is not None]
 
 
-def _parameters(factory: Callable[..., Any]) -> list[str]:
-    """Names of all arguments; for a class with **kwargs, those of its base classes too."""
-    sources = [base.__init__ for base in factory.__mro__] if inspect.isclass(factory) else [factory]  # type: ignore[misc]
+def _parameters(factory: Callable[..., Any]) -> list[str] | None:
+    """Names of all arguments, or None if any name will do: **kwargs that no base class of ours or PML's takes in."""
+    if inspect.isclass(factory) and _takes_anything(factory):
+        return None
+    return _named_parameters(factory)
+
+
+def _named_parameters(factory: Callable[..., Any]) -> list[str]:
+    """Names of the arguments that signatures spell out; for a class with **kwargs, those of its base classes too."""
     names: dict[str, None] = {}
-    for source in sources:
-        parameters = inspect.signature(source).parameters.values()
-        names.update((p.name, None) for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY))
-        if not any(p.kind is p.VAR_KEYWORD for p in parameters):
-            break
+    for signature in _signatures(factory):
+        kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+        names.update((p.name, None) for p in signature.parameters.values() if p.kind in kinds)
     names.pop("self", None)
     return list(names)
+
+
+def _signatures(factory: Callable[..., Any]) -> list[inspect.Signature]:
+    """The constructor's signature and, as long as **kwargs hand arguments on, those of the base classes."""
+    if not inspect.isclass(factory):
+        return [inspect.signature(factory)]
+    found: list[inspect.Signature] = []
+    for base in factory.__mro__:
+        if base in (torch.nn.Module, object):
+            break
+        found.append(inspect.signature(base.__init__))  # type: ignore[misc]
+        if not _has_kwargs(found[-1]):
+            break
+    return found
+
+
+def _takes_anything(factory: type) -> bool:
+    signatures = _signatures(factory)
+    return bool(signatures) and _has_kwargs(signatures[-1])
+
+
+def _has_kwargs(signature: inspect.Signature) -> bool:
+    return any(p.kind is p.VAR_KEYWORD for p in signature.parameters.values())

@@ -16,10 +16,12 @@ from torch.utils.data import DataLoader
 from ..losses import warm_start_from_loader
 from . import checkpoint
 from .build import Parts, build_parts
-from .config import ConfigError, to_yaml
+from .config import ConfigError, differences, load_saved, nearest, to_yaml
 from .records import Recorder, environment
 
 _CONFIG, _SUMMARY = "config.yaml", "summary.json"
+# A run may be lengthened, moved and given other hardware; anything else would be another run.
+_MAY_CHANGE = ("general.epochs", "general.run_dir", "general.threads", "general.device", "general.num_workers")
 
 
 @dataclass
@@ -42,7 +44,8 @@ def start(config: DictConfig, folder: Path, overwrite: bool = False) -> dict[str
     parts = build_parts(config)
     _clear(folder)
     checkpoint.write_text(folder / _CONFIG, to_yaml(config))
-    checkpoint.write_text(folder / "environment.json", json.dumps(environment(), indent=1))
+    surroundings = environment() | {"seed": config.general.seed}
+    checkpoint.write_text(folder / "environment.json", json.dumps(surroundings, indent=1))
     return _run(config, parts, folder, state=None)
 
 
@@ -52,9 +55,12 @@ def resume(folder: Path) -> dict[str, Any]:
         raise ConfigError(f"{folder} is no run folder: it has no {_CONFIG}")
     if (folder / _SUMMARY).exists():
         return dict(json.loads((folder / _SUMMARY).read_text()))
-    config = OmegaConf.load(folder / _CONFIG)
-    assert isinstance(config, DictConfig)
+    config = load_saved(folder / _CONFIG)
     state = checkpoint.load_newest(folder / "checkpoints")
+    if state is not None:
+        changed = differences(config, OmegaConf.create(state["config"]), ignore=_MAY_CHANGE)
+        if changed:
+            raise ConfigError(f"{folder / _CONFIG} differs from the checkpoint's configuration in {', '.join(changed)}")
     return _run(config, build_parts(config), folder, state)
 
 
@@ -79,7 +85,7 @@ def _run(config: DictConfig, parts: Parts, folder: Path, state: dict[str, Any] |
             _update_best(config, parts, folder, progress, row)
         progress.seconds += time.perf_counter() - began
         progress.history.append(row)
-        checkpoint.save(folder / "checkpoints", _state(parts, epoch, progress))
+        checkpoint.save(folder / "checkpoints", _state(config, parts, epoch, progress))
         recorder.add(row)
     recorder.close()
     return _finish(config, parts, folder, progress)
@@ -104,7 +110,7 @@ class _LossWatch:
         self._values.append(value)
 
     def mean(self) -> float:
-        mean = sum(self._values) / max(len(self._values), 1)
+        mean = sum(self._values) / len(self._values)
         self._values.clear()
         return mean
 
@@ -145,9 +151,8 @@ def _should_stop(config: DictConfig, progress: Progress) -> bool:
 def _check_selection(config: DictConfig, parts: Parts) -> None:
     known = parts.tester.accuracy_calculator.get_curr_metrics()
     if config.evaluation.select not in known:
-        raise ConfigError(
-            f"evaluation.select: {config.evaluation.select!r} is not computed; there are {', '.join(known)}"
-        )
+        message = f"evaluation.select: {config.evaluation.select!r} is not computed"
+        raise ConfigError(message + nearest(config.evaluation.select, known), key="evaluation.select")
 
 
 def _evaluate(parts: Parts, split: str, epoch: int) -> dict[str, float]:
@@ -195,9 +200,10 @@ def _modules(parts: Parts) -> dict[str, nn.Module]:
     return {"trunk": parts.trunk, "embedder": parts.embedder, "loss": parts.loss}
 
 
-def _state(parts: Parts, epoch: int, progress: Progress) -> dict[str, Any]:
+def _state(config: DictConfig, parts: Parts, epoch: int, progress: Progress) -> dict[str, Any]:
     return {
         "epoch": epoch,
+        "config": to_yaml(config),
         **{name: module.state_dict() for name, module in _modules(parts).items()},
         "optimizers": {name: optimizer.state_dict() for name, optimizer in parts.optimizers.items()},
         "schedulers": {name: scheduler.state_dict() for name, scheduler in parts.schedulers.items()},
