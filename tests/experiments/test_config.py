@@ -61,6 +61,13 @@ def test_same_class_merges_and_another_class_replaces():
     assert plain("glyphs", ["loss={ProxyNCALoss: {}}"])["loss"] == {"ProxyNCALoss": {}}
 
 
+def test_exponents_are_numbers(tmp_path):
+    path = experiment(tmp_path, "optimizers: {model: {Adam: {lr: 1e-3}}}\n")
+    assert plain(path)["optimizers"]["model"] == {"Adam": {"lr": 0.001}}
+    assert plain("glyphs", ["optimizers.model.Adam.lr=2.5E-4"])["optimizers"]["model"]["Adam"]["lr"] == 0.00025
+    assert plain("glyphs", ["general.seed=3"])["general"]["seed"] == 3
+
+
 def test_replace_and_delete(tmp_path):
     path = experiment(tmp_path, "groups: {loss: proxy_anchor}\nloss: {ProxyAnchorLoss~OVERRIDE~: {alpha: 8}}\n")
     assert plain(path)["loss"] == {"ProxyAnchorLoss": {"alpha": 8}}
@@ -79,12 +86,16 @@ def test_replace_and_delete(tmp_path):
         (["general.epoch=3"], "command line: unknown key 'general.epoch': did you mean 'epochs'"),
         (["generel.epochs=3"], "unknown key 'generel': did you mean 'general'"),
         (["general.epochs=many"], "command line: general.epochs: .*many.*"),
-        (["loss=proxy_ancor"], "unknown loss 'proxy_ancor': did you mean 'proxy_anchor'"),
+        (["loss=proxy_ancor"], "command line: unknown loss 'proxy_ancor': did you mean 'proxy_anchor'"),
         (["general.epochs"], "expected key=value"),
         (["loss.ProxyAnchorLoss.alpha~DELETE~"], "cannot delete"),
         (["general=5"], "general must be a mapping, got 5"),
         (["loss~OVERRIDE~={A: {}, B: {}}"], "loss must name one class, got A, B"),
         (["general.epochs=[1"], "is not YAML"),
+        (["general.epochs=0"], "command line: general.epochs must be at least 1, got 0"),
+        (["evaluation.every=0"], "evaluation.every must be at least 1"),
+        (["general.threads=0"], "general.threads must be at least 1"),
+        (["schedule.patience=0"], "schedule.patience must be at least 1"),
     ],
 )
 def test_bad_overrides_are_named(overrides, message):
@@ -102,10 +113,12 @@ def test_bad_overrides_are_named(overrides, message):
         ("- a\n- b\n", "must hold a mapping"),
         ("a: [1\n", "is not YAML"),
         ("groups: {dataset: 3}\n", "groups.dataset must be a variant's name"),
+        ("compare: 3\n", "compare must be a variant's name or a list"),
+        ("compare: [el_nivmf]\nseeds: many\n", "seeds must be an integer of at least 1, got 'many'"),
     ],
 )
 def test_bad_files_are_named(tmp_path, text, message):
-    with pytest.raises(ConfigError, match=message):
+    with pytest.raises(ValueError, match=message):
         compose(experiment(tmp_path, text))
 
 

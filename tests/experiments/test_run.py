@@ -58,11 +58,13 @@ def test_run_folder_holds_what_is_needed_to_run_it_again(experiment, tmp_path):
     assert [row["epoch"] for row in history] == [1, 2, 3]
     assert history[-1]["train_loss"] < history[0]["train_loss"]
     environment = json.loads((folder / "environment.json").read_text())
+    assert environment["seed"] == 0
     assert environment["packages"]["torch"] == torch.__version__.split("+")[0]
     assert (folder / "records" / "metrics.csv").exists()
     assert (folder / "records" / "logs.db").exists()
     assert list((folder / "tensorboard").iterdir())
     assert len(list((folder / "checkpoints").iterdir())) == 2
+    assert "embedding_size: 16" in checkpoint.load_newest(folder / "checkpoints")["config"]
     again = run.start(OmegaConf.load(folder / "config.yaml"), tmp_path / "again")
     assert again["test"] == summary["test"], "the same config and seed give the same numbers"
 
@@ -78,6 +80,12 @@ def test_test_metrics_are_those_of_the_best_validation_epoch(experiment, tmp_pat
     parts.trunk.load_state_dict(best["trunk"])
     parts.embedder.load_state_dict(best["embedder"])
     assert run._evaluate(parts, "test", 0) == {f"test_{k}": v for k, v in summary["test"].items()}
+
+
+def test_a_batch_larger_than_the_data_is_refused(experiment, tmp_path):
+    config = compose(experiment, ["sampler=shuffle", "general.batch_size=100000"]).config
+    with pytest.raises(ConfigError, match=r"general\.batch_size: 100000 is more than the \d+ training items"):
+        run.start(config, tmp_path / "run")
 
 
 def test_early_stopping(experiment, tmp_path, monkeypatch):
@@ -209,6 +217,57 @@ def test_compare_makes_a_table_and_goes_on_where_it_stopped(experiment, tmp_path
     assert first["seed"] == 1
 
 
+def test_rows_of_a_comparison_are_what_their_names_say(experiment, tmp_path):
+    overrides = ["loss.NonIsotropicVMFLoss.n_samples=3", "general.epochs=1"]
+    jobs = compare.plan(experiment, ["proxy_anchor", "el_nivmf"], 1, overrides, tmp_path)
+    assert [OmegaConf.to_container(job.config.loss) for job in jobs] == [
+        {"ProxyAnchorLoss": {"margin": 0.1, "alpha": 32}},
+        {"NonIsotropicVMFLoss": {"n_samples": 3}},
+    ]
+    own = tmp_path / "own.yaml"
+    own.write_text(Path(experiment).read_text() + "loss: {ProxyNCALoss: {}}\n")
+    with pytest.raises(ConfigError, match="el_nivmf is a NonIsotropicVMFLoss, but the configuration makes it"):
+        compare.plan(str(own), ["el_nivmf"], 1, [], tmp_path)
+
+
+def test_runs_of_another_configuration_are_not_reused(experiment, tmp_path):
+    folder = tmp_path / "runs"
+    (job,) = compare.plan(experiment, ["proxy_anchor"], 1, ["general.epochs=1"], folder)
+    run.start(job.config, job.folder)
+    compare.plan(experiment, ["proxy_anchor"], 1, ["general.epochs=1"], folder)
+    with pytest.raises(ConfigError, match=r"holds a run with another general\.epochs: .*--overwrite"):
+        compare.plan(experiment, ["proxy_anchor"], 1, ["general.epochs=2"], folder)
+    assert compare.plan(experiment, ["proxy_anchor"], 1, ["general.epochs=2"], folder, overwrite=True)
+
+
+def test_resume_refuses_a_changed_configuration(experiment, tmp_path):
+    folder = tmp_path / "run"
+    run.start(compose(experiment, ["general.epochs=1"]).config, folder)
+    (folder / "summary.json").unlink()
+    text = (folder / "config.yaml").read_text()
+    (folder / "config.yaml").write_text(text.replace("embedding_size: 16", "embedding_size: 8"))
+    with pytest.raises(ConfigError, match=r"differs from the checkpoint's configuration in model\.embedding_size"):
+        run.resume(folder)
+    (folder / "config.yaml").write_text(text.replace("epochs:", "epoch:"))
+    with pytest.raises(ConfigError, match=r"unknown key 'general\.epoch': did you mean 'epochs'"):
+        run.resume(folder)
+
+
+def test_overrides_may_stand_behind_options(experiment, capsys):
+    assert cli.main(["run", experiment, "--dry-run", "general.epochs=9"]) == 0
+    assert OmegaConf.create(capsys.readouterr().out).general.epochs == 9
+    with pytest.raises(SystemExit):
+        cli.main(["run", experiment, "--dry-run", "--no-such-option"])
+
+
+def test_library_arguments_reach_the_trunk(experiment):
+    from pml_nivmf.experiments.registry import check
+
+    check("trunk", {"TimmTrunk": {"name": "resnet10t", "drop_rate": 0.1}}, "model.trunk")
+    with pytest.raises(ConfigError, match="ConvNet has no argument 'wdith': did you mean 'width'"):
+        check("trunk", {"ConvNet": {"wdith": 3}}, "model.trunk")
+
+
 def test_bad_loss_fails_before_the_first_run_of_a_comparison(experiment, tmp_path, capsys):
     bad = tmp_path / "bad.yaml"
     bad.write_text(Path(experiment).read_text() + "loss: {NonIsotropicVMFLoss: {n_sample: 3}}\n")
@@ -275,6 +334,10 @@ def test_plugin(experiment, tmp_path, capsys):
         ("evaluation.select=accuracy", "evaluation.select: 'accuracy' is not computed"),
         ("general.device=warp", "general.device: 'warp' is no torch device"),
         ("optimizers.model~OVERRIDE~={Adam: {}}", "lr is missing"),
+        ("schedule.scheduler={Counter: {}}", "unknown scheduler 'Counter'"),
+        ("loss={VMFProxyLoss: {distance: KLDistance}}", "loss.VMFProxyLoss.distance must be one object"),
+        ("loss={VMFProxyLoss: {distance: {}}}", "loss.VMFProxyLoss.distance must be one object"),
+        ("general.batch_size=100000", "batch_size"),
         ("dataset={FeatureArrays: {npz: nowhere.npz}}", "nowhere.npz"),
     ],
 )
