@@ -122,7 +122,9 @@ def _add_compare(commands: "argparse._SubParsersAction[argparse.ArgumentParser]"
     )
     command.add_argument("overrides", nargs="+", metavar="NAME", help="experiments, and key=value overrides")
     command.add_argument("--overwrite", action="store_true", help="run again what is in the folder")
-    command.add_argument("--losses", help="comma-separated loss variants (default: the experiment's own list)")
+    command.add_argument(
+        "--losses", help="comma-separated loss variants or YAML files (default: the experiment's list)"
+    )
     command.add_argument("--seeds", type=int, help="seeds per loss (default: the experiment's own number, or 5)")
     command.add_argument("--jobs", type=int, help="runs at a time, one thread each (default: the number of cores)")
     command.add_argument("--dir", metavar="FOLDER", help="where runs and table go (default: runs/NAME)")

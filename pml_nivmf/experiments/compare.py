@@ -50,7 +50,7 @@ def plan(
     jobs = []
     for loss in names:
         for seed in range(start, start + (first.seeds if seeds is None else seeds)):
-            target = folder / loss / f"seed-{seed}"
+            target = folder / Path(loss).stem / f"seed-{seed}"
             own = [text for text in overrides if _concerns(text, loss)]
             settings = [*own, f"loss={loss}", f"general.seed={seed}", f"general.run_dir={json.dumps(str(target))}"]
             composed = compose(name, settings)
@@ -58,7 +58,7 @@ def plan(
             _check_class(composed, loss)
             if not overwrite:
                 _check_same(composed.config, target)
-            jobs.append(Job(loss, seed, composed.config, target, overwrite))
+            jobs.append(Job(Path(loss).stem, seed, composed.config, target, overwrite))
     return jobs
 
 

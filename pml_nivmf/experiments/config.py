@@ -192,6 +192,11 @@ def _find_experiment(name_or_path: str) -> Path:
 
 
 def _find_variant(group: str, name: str, source: str) -> Path:
+    """A packaged variant by name, or a user's own file by its path."""
+    if name.endswith((".yaml", ".yml")):
+        if not Path(name).exists():
+            raise ConfigError(f"{source}: {group}: there is no file {name}")
+        return Path(name)
     if name not in variant_names(group):
         raise ConfigError(f"{source}: unknown {group} {name!r}{nearest(name, variant_names(group))}")
     return config_folder() / group / f"{name}.yaml"

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from omegaconf import DictConfig, OmegaConf
 from pytorch_metric_learning.trainers import MetricLossOnly
@@ -208,10 +209,19 @@ def _state(config: DictConfig, parts: Parts, epoch: int, progress: Progress) -> 
         "optimizers": {name: optimizer.state_dict() for name, optimizer in parts.optimizers.items()},
         "schedulers": {name: scheduler.state_dict() for name, scheduler in parts.schedulers.items()},
         "rng": checkpoint.rng_state(),
-        # PML's MPerClassSampler shuffles its list of labels in place: the order is state
-        "sampler": [int(label) for label in getattr(parts.sampler, "labels", [])],
+        "sampler": {name: torch.as_tensor(np.asarray(order)) for name, order in _orders(parts.sampler).items()},
         "progress": asdict(progress),
     }
+
+
+def _orders(sampler: Any) -> dict[str, Any]:
+    """A sampler's lists and arrays of integers: PML's samplers shuffle them in place, so their order is state."""
+    held = {} if sampler is None else vars(sampler)
+    return {name: value for name, value in held.items() if isinstance(value, list | np.ndarray) and _integers(value)}
+
+
+def _integers(value: Any) -> bool:
+    return len(value) > 0 and np.asarray(value).dtype.kind in "iu"
 
 
 def _restore(parts: Parts, state: dict[str, Any]) -> Progress:
@@ -221,8 +231,8 @@ def _restore(parts: Parts, state: dict[str, Any]) -> Progress:
         optimizer.load_state_dict(state["optimizers"][name])
     for name, scheduler in parts.schedulers.items():
         scheduler.load_state_dict(state["schedulers"][name])
-    if state["sampler"]:
-        parts.sampler.labels[:] = state["sampler"]
+    for name, order in _orders(parts.sampler).items():
+        order[:] = state["sampler"][name].tolist()
     checkpoint.restore_rng_state(state["rng"])
     return Progress(**state["progress"])
 

@@ -107,8 +107,11 @@ class _Killed(BaseException):
 
 @pytest.mark.parametrize("loss", ["el_nivmf", "panc_el_nivmf", "proxy_anchor"])
 @pytest.mark.parametrize("epoch", [1, 3])
-def test_resume_ends_with_the_same_numbers(experiment, tmp_path, monkeypatch, loss, epoch):
-    config = compose(experiment, [f"loss={loss}", "general.epochs=4", "schedule=cosine"]).config
+@pytest.mark.parametrize(
+    "sampler", ["sampler=default", "sampler=shuffle", "sampler={FixedSetOfTriplets: {num_triplets: 40}}"]
+)
+def test_resume_ends_with_the_same_numbers(experiment, tmp_path, monkeypatch, loss, epoch, sampler):
+    config = compose(experiment, [f"loss={loss}", "general.epochs=4", "schedule=cosine", sampler]).config
     whole = run.start(config, tmp_path / "whole")
     save = checkpoint.save
 
@@ -317,6 +320,20 @@ def test_plugin(experiment, tmp_path, capsys):
     assert cli.main(arguments) == 2
     assert "unknown loss 'MyLoss'" in capsys.readouterr().err
     assert cli.main([*arguments, "--plugin", str(plugin)]) == 0
+    variant = tmp_path / "mine.yaml"
+    variant.write_text("# Mine\nMyLoss: {alpha: 8}\n")
+    command = [
+        "compare",
+        experiment,
+        "--losses",
+        f"proxy_anchor,{variant}",
+        "--seeds",
+        "1",
+        "--dir",
+        str(tmp_path / "c"),
+    ]
+    assert cli.main([*command, "general.epochs=1", "--plugin", str(plugin)]) == 0
+    assert (tmp_path / "c" / "tiny" / "mine" / "seed-0" / "summary.json").exists()
     registry._KINDS["loss"].pop("MyLoss")
 
 
