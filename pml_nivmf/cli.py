@@ -67,7 +67,7 @@ def _add_run(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") ->
 
 
 def _run(options: argparse.Namespace) -> int:
-    from .experiments import build, config, run
+    from .experiments import build, config, errors, run
 
     _load_plugins(options)
     if options.resume:
@@ -85,7 +85,7 @@ def _run(options: argparse.Namespace) -> int:
     folder = _run_folder(composed)
     try:
         return _guarded(lambda: run.start(composed.config, folder, options.overwrite), folder)
-    except config.ConfigError as error:
+    except errors.ConfigError as error:
         raise config.located(error, composed.sources) from None
 
 

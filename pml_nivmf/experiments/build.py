@@ -15,7 +15,8 @@ from ..losses import JointProxyLoss, ProxyLoss
 from ..metrics import ProbabilisticAccuracyCalculator
 from ..models import EmbeddingHead, freeze_batch_norm
 from . import registry
-from .config import Composed, ConfigError, located
+from .config import Composed, located
+from .errors import ConfigError
 
 # PML's proxy losses have no rule of their own: their proxies learn this much faster than the model, as ours do.
 _PML_LOSS_RATE = 100.0

@@ -18,7 +18,8 @@ from tqdm import tqdm
 
 from . import registry, run
 from .build import check_objects
-from .config import Composed, ConfigError, compose, differences, load_saved, loss_class
+from .config import Composed, compose, differences, load_saved, loss_class
+from .errors import ConfigError
 from .tables import Row, summarise
 
 _POLL_SECONDS = 0.5

@@ -14,7 +14,6 @@ Mappings merge key by key; an object `{ClassName: …}` is replaced where the cl
 instead of merging, `key~DELETE~` removes a key, in files and on the command line.
 """
 
-import difflib
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
@@ -26,9 +25,10 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from ..checks import check_count
+from .errors import ConfigError, nearest
+from .merging import DELETE, merge, split_action
 from .schema import GROUPS, OBJECT_PATHS, ExperimentConfig
 
-OVERRIDE, DELETE = "~OVERRIDE~", "~DELETE~"
 _EXPERIMENT_KEYS = ("description", "groups", "compare", "seeds", *GROUPS)
 _COMMAND_LINE = "command line"
 _DEFAULT_SEEDS = 5
@@ -53,14 +53,6 @@ class _Loader(yaml.SafeLoader):
 _Loader.add_implicit_resolver(
     "tag:yaml.org,2002:float", re.compile(r"^[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+$"), list("-+0123456789")
 )
-
-
-class ConfigError(ValueError):
-    """A configuration that cannot be run; `key` is the dotted key at fault, where one is."""
-
-    def __init__(self, message: str, key: str | None = None):
-        super().__init__(message)
-        self.key = key
 
 
 @dataclass
@@ -119,12 +111,12 @@ def compose(name_or_path: str, overrides: Sequence[str] = ()) -> Composed:
     for group, names in variants.items():
         for name in ["default", *names]:
             file = _find_variant(group, name, _COMMAND_LINE if group in from_command_line else str(path))
-            _merge(merged, {group: _load(file)}, str(file), "", sources)
+            merge(merged, {group: _load(file)}, str(file), "", sources)
     own = {key: value for key, value in experiment.items() if key.split("~")[0] in GROUPS}
-    _merge(merged, own, str(path), "", sources)
+    merge(merged, own, str(path), "", sources)
     for assignment in assignments:
         if assignment.variants is None:
-            _merge(merged, assignment.nested(), _COMMAND_LINE, "", sources)
+            merge(merged, assignment.nested(), _COMMAND_LINE, "", sources)
     config = _checked(merged, sources)
     return Composed(
         name=path.stem if Path(name_or_path).suffix else name_or_path,
@@ -168,12 +160,6 @@ def _flatten(value: Any, path: str) -> dict[str, Any]:
         return {path: value}
     nested = (_flatten(inner, f"{path}.{key}" if path else str(key)) for key, inner in value.items())
     return {key: inner for part in nested for key, inner in part.items()}
-
-
-def nearest(name: str, valid: Sequence[str]) -> str:
-    """': did you mean X?' or a list of what there is."""
-    close = difflib.get_close_matches(name, list(valid), n=1, cutoff=0.5)
-    return f": did you mean {close[0]!r}?" if close else f": known are {', '.join(sorted(valid)) or 'none'}"
 
 
 # Files ----------------------------------------------------------------------------------------------------------
@@ -260,40 +246,7 @@ def _as_names(value: Any, key: str, path: Path) -> list[str]:
     return names
 
 
-# Merging and checking -------------------------------------------------------------------------------------------
-
-
-def _merge(base: dict[str, Any], new: dict[str, Any], source: str, parent: str, sources: dict[str, str]) -> None:
-    for raw_key, value in new.items():
-        key, action = _split_action(str(raw_key))
-        path = f"{parent}.{key}" if parent else key
-        if action == DELETE:
-            if key not in base:
-                raise ConfigError(f"{source}: cannot delete {path!r}, which is not set{nearest(key, list(base))}")
-            del base[key]
-            continue
-        sources[path] = source
-        old = base.get(key)
-        if isinstance(old, dict) and isinstance(value, dict) and action != OVERRIDE and not _is_swap(path, old, value):
-            _merge(old, value, source, path, sources)
-        elif isinstance(value, dict):
-            base[key] = {}
-            _merge(base[key], value, source, path, sources)
-        else:
-            base[key] = value
-
-
-def _split_action(key: str) -> tuple[str, str | None]:
-    for action in (OVERRIDE, DELETE):
-        if key.endswith(action):
-            return key.removesuffix(action), action
-    return key, None
-
-
-def _is_swap(path: str, old: dict[str, Any], new: dict[str, Any]) -> bool:
-    """Whether an object's class changes: the old class's arguments must not leak into the new one's."""
-    names = {_split_action(str(key))[0] for key in new}
-    return path in OBJECT_PATHS and not names <= set(old)
+# Checking -------------------------------------------------------------------------------------------------------
 
 
 def _checked(merged: dict[str, Any], sources: dict[str, str]) -> DictConfig:
@@ -331,7 +284,7 @@ def _check_fields(values: dict[str, Any], schema: Any, path: str, sources: dict[
 
 def _check_keys(values: dict[str, Any], valid: Sequence[str], path: str, source: str) -> None:
     for key in values:
-        if _split_action(str(key))[0] not in valid:
+        if split_action(str(key))[0] not in valid:
             full = f"{path}.{key}" if path else key
             raise ConfigError(f"{source}: unknown key {full!r}{nearest(str(key), valid)}")
 

@@ -17,7 +17,7 @@ from pytorch_metric_learning import miners, reducers, regularizers, samplers
 
 from .. import data, distances, losses
 from .. import models as trunks
-from .config import ConfigError, nearest
+from .errors import ConfigError, nearest
 
 # Modules also hold what they import themselves: where a kind has a base class, only its subclasses count.
 _BASES: dict[str, type] = {"optimizer": torch.optim.Optimizer, "scheduler": torch.optim.lr_scheduler.LRScheduler}

@@ -17,7 +17,8 @@ from torch.utils.data import DataLoader
 from ..losses import warm_start_from_loader
 from . import checkpoint
 from .build import Parts, build_parts
-from .config import ConfigError, differences, load_saved, nearest, to_yaml
+from .config import differences, load_saved, to_yaml
+from .errors import ConfigError, nearest
 from .records import Recorder, environment
 
 _CONFIG, _SUMMARY = "config.yaml", "summary.json"

@@ -4,7 +4,8 @@ import pytest
 from omegaconf import OmegaConf
 
 from pml_nivmf.experiments import config
-from pml_nivmf.experiments.config import ConfigError, compose
+from pml_nivmf.experiments.config import compose
+from pml_nivmf.experiments.errors import ConfigError
 from pml_nivmf.experiments.schema import GROUPS
 
 

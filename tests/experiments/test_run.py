@@ -15,7 +15,8 @@ from omegaconf import OmegaConf
 from pml_nivmf import cli
 from pml_nivmf.experiments import checkpoint, compare, registry, run
 from pml_nivmf.experiments.build import build_parts
-from pml_nivmf.experiments.config import ConfigError, compose, variant_names
+from pml_nivmf.experiments.config import compose, variant_names
+from pml_nivmf.experiments.errors import ConfigError
 
 from ..data import fakes
 
