@@ -37,8 +37,9 @@ class ExpectedLikelihoodNivMFDistance(NivMFReferenceDistance):
       these stay under 5%. If Σ log κ_m is the same for all classes, so that only the integral tells them apart,
       κ_p = M/16 and 0.3 give up to 6% at ‖z‖ = 0.1·M and under 0.5% at 4·M.
     - normalizer="exact": the term −M·log‖Kx‖ has a variance that grows like M times the squared coefficient of
-      variation, which the mean of ‖Kx‖² does not carry. At ‖z‖ = 4·M the error is 12–28% for a coefficient of 0.1 and
-      40–120% for 0.3, more at smaller norms. It is a training objective, not a value of the integral.
+      variation, which the mean of ‖Kx‖² does not carry. At ‖z‖ = 4·M the error is 12–28% for a coefficient of 0.1, more
+      at smaller norms. For 0.3 it was 40–120%, but only as an order of magnitude: there importance sampling is itself
+      uncertain by 0.1 to 1 nat. It is a training objective, not a value of the integral.
     """
 
     def __init__(
