@@ -7,6 +7,10 @@ import math
 from numbers import Integral, Real
 
 
+class NotFiniteError(ValueError, FloatingPointError):
+    """NaN, infinity or overflow in a tensor: a wrong argument, or a training that has diverged."""
+
+
 def check_count(name: str, value: int, at_least: int = 1) -> int:
     if isinstance(value, bool) or not isinstance(value, Integral) or value < at_least:
         raise ValueError(f"{name} must be an integer of at least {at_least}, got {value!r}")

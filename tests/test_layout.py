@@ -21,9 +21,12 @@ ALLOWED = {
     ),
     "models": (set(), {"torch", "timm", "torchvision", "safetensors"}),
     "experiments": (
-        {"functional", "distributions", "distances", "losses", "metrics", "data", "models", "__init__"},
-        {"torch", "numpy", "scipy", "pytorch_metric_learning", "omegaconf", "yaml", "record_keeper", "tqdm"},
+        {"functional", "distributions", "distances", "losses", "metrics", "data", "models", "reports", "__init__"},
+        {"torch", "numpy", "scipy", "pytorch_metric_learning", "omegaconf", "yaml", "record_keeper", "tqdm"}
+        | {"optuna", "rich", "matplotlib"},
     ),
+    "commands": ({"experiments", "reports"}, set()),  # each command hands over
+    "reports": ({"functional", "distributions", "metrics"}, {"torch", "numpy", "matplotlib", "scipy", "PIL", "yaml"}),
 }
 LIGHT = ("pml_nivmf", "pml_nivmf.functional", "pml_nivmf.distributions", "pml_nivmf.distances", "pml_nivmf.losses")
 HEAVY = ("torchvision", "timm", "faiss", "matplotlib", "omegaconf", "optuna", "record_keeper")

@@ -2,13 +2,16 @@
 
 import configparser
 import re
+import runpy
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parents[1]
+EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 TEST_COMMAND = 'pip install -e ".[test]" && pytest'
 TOP_LEVEL = {
     "setup.cfg",
@@ -49,10 +52,28 @@ def test_readme_snippets_run():
         exec(compile(block, "README.md", "exec"), namespace)
 
 
-@pytest.mark.parametrize("example", sorted((ROOT / "examples").glob("*.py")), ids=lambda path: path.name)
-def test_examples_run(example):
-    done = subprocess.run([sys.executable, str(example)], capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)
+def test_examples_run(example, tmp_path, monkeypatch, capsys):
+    """In this process, which has torch already, as a program started in another folder."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", [str(example)])
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    runpy.run_path(str(example), run_name="__main__")
+    assert capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "example", [path for path in EXAMPLES if "torchrun" not in path.read_text()], ids=lambda p: p.name
+)
+def test_examples_are_notebooks(example):
+    """Percent format: text in comments under `# %% [markdown]`, a title first; code in between."""
+    begin, *cells = re.split(r"^# %%", example.read_text(), flags=re.MULTILINE)
+    texts = [cell for cell in cells if cell.startswith(" [markdown]\n")]
+    assert begin == ""
+    assert cells[0].startswith(" [markdown]\n# # ")
+    assert all(line.startswith("#") for text in texts for line in text.splitlines()[1:] if line)
+    assert 2 <= len(texts) < len(cells)
+    assert all(cell.startswith("\n") for cell in cells if cell not in texts)
 
 
 def test_extras_build_on_each_other():

@@ -8,9 +8,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+_LARGE, _MOST_RATIO = 2**30, 100
 REQUIRED = ("x_train", "y_train", "x_test", "y_test")
 # What reading a truncated or foreign file can raise, from the first byte to the last array.
-UNREADABLE = (zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError, KeyError)
+UNREADABLE = (zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError, KeyError, MemoryError)
 
 
 def load_arrays(path: str | Path, optional: tuple[str, ...] = ()) -> dict[str, np.ndarray]:
@@ -39,7 +40,15 @@ def _read(path: Path, optional: tuple[str, ...]) -> dict[str, np.ndarray]:
     if isinstance(archive, np.ndarray):
         raise ValueError("it is a single array, not an .npz archive")
     with archive:
+        _check_size(path, archive.zip.infolist())
         return {name: archive[name] for name in (*REQUIRED, *optional) if name in archive}
+
+
+def _check_size(path: Path, entries: list[zipfile.ZipInfo]) -> None:
+    """Numbers do not shrink a hundredfold: a small file that claims to be huge is made to fill memory."""
+    size = sum(entry.file_size for entry in entries)
+    if size > _LARGE and size > _MOST_RATIO * path.stat().st_size:
+        raise ValueError(f"it would unpack to {size:,} bytes, over {_MOST_RATIO} times its own size")
 
 
 def _check_part(path: Path, part: str, items: np.ndarray, labels: np.ndarray) -> None:

@@ -1,5 +1,6 @@
 """Omniglot: handwritten characters of 50 alphabets [Lake, Salakhutdinov & Tenenbaum, Science 2015]."""
 
+import contextlib
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,7 @@ from torch import Tensor
 from torchvision import datasets
 from torchvision.transforms import functional as TF
 
+from .archives import guarded_extraction
 from .arrays import labels_tensor, load_arrays
 from .splits import DataSplits, Source, hold_out_classes, make_splits
 from .transforms import grey_transforms
@@ -90,7 +92,8 @@ def _from_torchvision(root: Path, download: bool) -> tuple[Source, Source]:
 
 def _drawings(root: Path, download: bool, background: bool) -> Source:
     try:
-        drawings = datasets.Omniglot(str(root), background=background, download=download)
+        with guarded_extraction() if download else contextlib.nullcontext():
+            drawings = datasets.Omniglot(str(root), background=background, download=download)
     except (RuntimeError, FileNotFoundError) as error:
         folder = root / datasets.Omniglot.folder
         raise FileNotFoundError(

@@ -3,6 +3,7 @@
 PML's labels start at 1, its images are not all RGB and it has no validation part: all three are mended here.
 """
 
+import contextlib
 import tarfile
 import zipfile
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 import torch
 from pytorch_metric_learning import datasets
 
+from .archives import guarded_extraction
 from .images import ImagePaths
 from .splits import DataSplits, Source, hold_out_classes, make_splits
 from .transforms import photo_transforms
@@ -79,7 +81,8 @@ def _sources(
     if not download or (root.is_dir() and any(root.iterdir())):
         _check_files(dataset.__name__, root, expected, download)
     try:
-        train, test = (dataset(str(root), split=split, download=download) for split in ("train", "test"))
+        with guarded_extraction() if download else contextlib.nullcontext():
+            train, test = (dataset(str(root), split=split, download=download) for split in ("train", "test"))
     except (OSError, zipfile.BadZipFile, tarfile.TarError) as error:
         if not download:
             raise

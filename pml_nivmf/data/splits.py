@@ -42,12 +42,15 @@ class LabelledItems(Dataset[tuple[Tensor, int]]):
         self.indices = chosen.nonzero().flatten()  # `chosen` is a mask (items,)
         self.labels: Tensor = torch.unique(source.labels[chosen], return_inverse=True)[1]
         self.transform = transform
+        # Python numbers: reading one out of a tensor takes longer than many a transform.
+        self._rows = list(zip(self.indices.tolist(), self.labels.tolist(), strict=True))
 
     def __len__(self) -> int:
         return len(self.indices)
 
     def __getitem__(self, index: int) -> tuple[Tensor, int]:
-        return self.transform(self.items[int(self.indices[index])]), int(self.labels[index])
+        item, label = self._rows[index]
+        return self.transform(self.items[item]), label
 
 
 @dataclass(frozen=True)
@@ -60,6 +63,7 @@ class DataSplits:
     test: LabelledItems  # unseen classes, evaluation transforms
     num_classes: int  # classes in train
     input_shape: tuple[int, ...]  # of one item
+    test_degraded: LabelledItems | None = None  # the items of `test` in the same order, seen less well, where given
 
 
 def hold_out_classes(
@@ -90,8 +94,12 @@ def make_splits(
     train_transform: Transform,
     plain_transform: Transform,
     input_shape: tuple[int, ...],
+    test_degraded: Source | None = None,
 ) -> DataSplits:
-    """`held_out` marks the training items that go to validation, see `hold_out_classes`."""
+    """`held_out` marks the training items that go to validation, see `hold_out_classes`.
+
+    test_degraded: the same items as in `test`, degraded, where a data set has them.
+    """
     everything = torch.ones_like(test.labels, dtype=torch.bool)
     kept = LabelledItems(train, ~held_out, train_transform)
     return DataSplits(
@@ -101,4 +109,5 @@ def make_splits(
         test=LabelledItems(test, everything, plain_transform),
         num_classes=int(kept.labels.max()) + 1,
         input_shape=input_shape,
+        test_degraded=None if test_degraded is None else LabelledItems(test_degraded, everything, plain_transform),
     )

@@ -7,16 +7,22 @@ import torch
 from pytorch_metric_learning.distances import BaseDistance
 from torch import Tensor
 
+from ..functional.finite import check_squarable
 from ..functional.pairing import CROSS, ROWWISE, Pairing, at_least_float32
 
 _FIXED_OPTIONS = {"normalize_embeddings": False, "p": 2, "power": 1, "is_inverted": False}
+
+
+# ‖z + p‖² and its like must not overflow either: float32 takes norms up to 1e16.
+_HEADROOM = 1024.0
 
 
 class NormCarryingDistance(BaseDistance, ABC):
     """A PML distance between von Mises-Fisher distributions: an embedding z has direction z/‖z‖ and concentration ‖z‖.
 
     Lower is closer; values may be negative. Queries are never normalised. Half precision is computed in float32, with
-    autocast off, and the result stays float32. To add a distance, implement `relative`, `offset` and `slope_per_unit`.
+    autocast off, and the result stays float32. NaN, infinity and norms too large to be squared raise ValueError.
+    To add a distance, implement `relative`, `offset` and `slope_per_unit`.
     """
 
     packed_references = False  # whether references of twice the width, from `pack_nivmf`, are understood
@@ -30,8 +36,12 @@ class NormCarryingDistance(BaseDistance, ABC):
         super().__init__(**kwargs)
 
     @abstractmethod
-    def relative(self, query: Tensor, reference: Tensor, pairing: Pairing) -> Tensor:
-        """The distance without `offset`, in float32 or float64: what losses use, precise also at small temperatures."""
+    def relative(self, query: Tensor, reference: Tensor, pairing: Pairing, whole: bool = True) -> Tensor:
+        """The distance without `offset`, in float32 or float64.
+
+        `whole=False` may leave out what is the same for every reference of a query: a softmax over references, which is
+        what losses need, then stays precise where that part is large and the temperature small.
+        """
 
     @abstractmethod
     def offset(self, dim: int) -> float:
@@ -64,5 +74,8 @@ class NormCarryingDistance(BaseDistance, ABC):
     def _compare(self, query: Tensor, reference: Tensor, pairing: Pairing) -> Tensor:
         with torch.autocast(query.device.type, enabled=False):
             dtype = torch.promote_types(at_least_float32(query).dtype, at_least_float32(reference).dtype)
-            distances = self.relative(query.to(dtype), reference.to(dtype), pairing)
+            query, reference = query.to(dtype), reference.to(dtype)
+            check_squarable("queries", query, _HEADROOM)
+            check_squarable("references", reference, _HEADROOM)
+            distances = self.relative(query, reference, pairing)
             return distances + self.offset(query.shape[1])

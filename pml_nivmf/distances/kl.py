@@ -29,8 +29,8 @@ class KLDistance(NormCarryingDistance):
         super().__init__(**kwargs)
         self.form = check_option("form", form, _FORMS)
 
-    def relative(self, query: Tensor, reference: Tensor, pairing: Pairing) -> Tensor:
-        return kl_distance(query, reference, self.form, pairing)
+    def relative(self, query: Tensor, reference: Tensor, pairing: Pairing, whole: bool = True) -> Tensor:
+        return kl_distance(query, reference, self.form, pairing, whole)
 
     def offset(self, dim: int) -> float:
         return 0.0

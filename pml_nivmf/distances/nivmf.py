@@ -15,7 +15,10 @@ from .packing import unpack_nivmf
 
 
 class NivMFReferenceDistance(NormCarryingDistance):
-    """A distance whose references are nivMFs: (C, 2M) from `pack_nivmf`, or (C, M) embeddings, read as K = ‖z‖·I."""
+    """A distance whose references are nivMFs: (C, 2M) from `pack_nivmf`, or (C, M) embeddings, read as K = ‖z‖·I.
+
+    Concentrations enter to the fourth power: float32 takes those from 2e-9 to 5e8, and others raise ValueError.
+    """
 
     packed_references = True
 
@@ -33,7 +36,7 @@ class NivMFReferenceDistance(NormCarryingDistance):
     ) -> Tensor:
         """log E[ρ(x)^{1/t}] relative to the uniform density, of what `draw` gave; at t = 1 the negative distance."""
 
-    def relative(self, query: Tensor, reference: Tensor, pairing: Pairing) -> Tensor:
+    def relative(self, query: Tensor, reference: Tensor, pairing: Pairing, whole: bool = True) -> Tensor:
         terms = nivmf_terms(*unpack_nivmf(reference, query.shape[1]), self.normalizer)
         return -self.tempered_log_likelihood(self.draw(query), terms, pairing, 1.0)
 

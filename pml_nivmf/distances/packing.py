@@ -3,10 +3,10 @@
 import torch
 from torch import Tensor
 
-from ..functional.pairing import unit_vectors
+from ..functional.pairing import at_least_float32, unit_vectors
 
-# An embedding of zero length, read as a reference, is the uniform distribution: K = tiny·I in any direction.
-_SMALLEST_CONCENTRATION = 1e-12
+# An embedding of no length to speak of, read as a reference, is the uniform distribution: K = tiny·I, any direction.
+_SMALLEST_CONCENTRATION = 1e-8
 
 
 def pack_nivmf(loc: Tensor, concentration: Tensor) -> Tensor:
@@ -35,20 +35,32 @@ def unpack_nivmf(reference: Tensor, dim: int) -> tuple[Tensor, Tensor]:
     first_axis = torch.zeros_like(reference)
     first_axis[:, 0] = 1
     direction = torch.where(zero, first_axis, unit_vectors(reference))
+    _check_positive(norm.masked_fill(zero, 1.0))
     return direction, torch.log(norm.masked_fill(zero, _SMALLEST_CONCENTRATION)).expand_as(reference)
 
 
 def _check_direction(direction: Tensor) -> None:
-    fine = torch.isfinite(direction).all(dim=1) & (direction != 0).any(dim=1)
+    norm = torch.linalg.vector_norm(at_least_float32(direction.detach()), dim=1)
+    fine = torch.isfinite(norm) & (norm > 0)
     _check_rows(direction, fine, "nivMF directions must be finite and not zero")
 
 
 def _check_positive(concentration: Tensor) -> None:
     fine = ((concentration > 0) & torch.isfinite(concentration)).all(dim=1)
     _check_rows(concentration, fine, "nivMF concentrations must be positive and finite")
+    # Sums of κ⁴ and their gradients must not overflow, neither of κ itself nor relative to its mean.
+    working = at_least_float32(concentration.detach())
+    largest = (torch.finfo(working.dtype).max / 4096) ** 0.25
+    highest, lowest = working.amax(dim=1), working.amin(dim=1)
+    fine = (highest < largest) & (highest < largest * lowest) & (lowest > 1 / largest)
+    limits = f"between {1 / largest:.1e} and {largest:.1e}, those of a row within a factor of {largest:.1e}"
+    rule = f"nivMF concentrations in {working.dtype} must be {limits}"
+    _check_rows(concentration, fine, rule)
 
 
 def _check_rows(values: Tensor, fine: Tensor, rule: str) -> None:
-    if not bool(fine.all()):
+    if torch.compiler.is_compiling():
+        torch._assert_async(fine.all(), rule)
+    elif not bool(fine.all()):
         row = int((~fine).nonzero()[0])
         raise ValueError(f"{rule}, row {row} is {values[row].tolist()}")

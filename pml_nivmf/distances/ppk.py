@@ -4,9 +4,9 @@ from typing import Any
 
 from torch import Tensor
 
-from ..checks import check_positive
+from ..checks import check_option, check_positive
 from ..functional.pairing import Pairing
-from ..functional.ppk import ppk_offset, relative_ppk_distance
+from ..functional.ppk import ppk_offset, quadratic_ppk_distance, relative_ppk_distance
 from ..functional.vmf import mean_resultant_length
 from .base import NormCarryingDistance
 
@@ -20,18 +20,23 @@ class PPKDistance(NormCarryingDistance):
 
     Args:
         gamma: γ > 0.
+        log_normalizer: "exact", or "paper" for the paper's quadratic fits of log C, which exist for M = 128 and 512
+            only and are far off where concentrations are large: to reproduce the paper, not to train with.
     """
 
-    def __init__(self, gamma: float = 1.0, **kwargs: Any):
+    def __init__(self, gamma: float = 1.0, log_normalizer: str = "exact", **kwargs: Any):
         super().__init__(**kwargs)
         self.gamma = check_positive("gamma", gamma)
+        self.log_normalizer = check_option("log_normalizer", log_normalizer, ("exact", "paper"))
         self.add_to_recordable_attributes(list_of_names=["gamma"], is_stat=False)
 
-    def relative(self, query: Tensor, reference: Tensor, pairing: Pairing) -> Tensor:
-        return relative_ppk_distance(query, reference, self.gamma, pairing)
+    def relative(self, query: Tensor, reference: Tensor, pairing: Pairing, whole: bool = True) -> Tensor:
+        if self.log_normalizer == "paper":
+            return quadratic_ppk_distance(query, reference, self.gamma, pairing)
+        return relative_ppk_distance(query, reference, self.gamma, pairing, whole)
 
     def offset(self, dim: int) -> float:
-        return ppk_offset(self.gamma, dim)
+        return 0.0 if self.log_normalizer == "paper" else ppk_offset(self.gamma, dim)
 
     def slope_per_unit(self, query_concentration: Tensor, dim: int) -> Tensor:
         return self.gamma * mean_resultant_length(self.gamma * query_concentration, dim)

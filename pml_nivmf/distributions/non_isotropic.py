@@ -9,6 +9,7 @@ from torch.distributions.constraints import Constraint
 
 from ..checks import check_option
 from ..functional.nivmf import NORMALIZERS, nivmf_terms, relative_nivmf_log_density
+from ..functional.nivmf_mean import nivmf_mean
 from ..functional.pairing import ROWWISE, at_least_float32, in_dtype_of, unit_vectors
 from ..functional.sampling import sample_vmf
 from ..functional.vmf import log_uniform_density
@@ -73,7 +74,12 @@ class NonIsotropicVonMisesFisher(Distribution):
 
     @property
     def mean(self) -> Tensor:
-        raise NotImplementedError("the mean of a nivMF has no closed form: average rsample() instead")
+        """E x, inside the ball. No closed form is known: by quadrature in float64, see functional.nivmf_mean."""
+        if self.normalizer != "exact":
+            raise NotImplementedError(
+                'normalizer="paper" does not integrate to one, so it has no mean: use normalizer="exact"'
+            )
+        return nivmf_mean(self.loc, self.concentration)
 
     @property
     def mode(self) -> Tensor:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from pytorch_metric_learning import losses as pml_losses
@@ -65,11 +65,11 @@ def run(shapes: Sequence[Shape], rounds: int = 20, threads: int | None = None, d
     check_count("rounds", rounds, at_least=1)
     if threads is not None:
         torch.set_num_threads(check_count("threads", threads, at_least=1))
-    target = _device(device)
+    target = device_named(device)
     return [result for shape in shapes for result in _run_shape(shape, rounds, target)]
 
 
-def _device(name: str) -> torch.device:
+def device_named(name: str) -> torch.device:
     try:
         device = torch.device(name)
     except RuntimeError:
@@ -85,18 +85,18 @@ def _run_shape(shape: Shape, rounds: int, device: torch.device) -> list[Result]:
     embeddings = torch.randn(shape.batch, shape.dimensions, device=device, requires_grad=True)
     labels = torch.randint(0, shape.classes, (shape.batch,), device=device)
     losses = {name: loss.to(device) for name, loss in _losses(shape).items()}
-    steps = {name: _step(loss, embeddings, labels) for name, loss in losses.items()}
+    steps = {name: training_step(loss, embeddings, labels) for name, loss in losses.items()}
     seconds: dict[str, list[float]] = {name: [] for name in steps}
     for round_number in range(rounds + 1):
         for name, step in steps.items():
             if name.startswith("Algorithm 1") and round_number > _TRANSCRIPTION_ROUNDS:
                 continue
-            elapsed = _timed(step, device)
+            elapsed = timed(step, device)
             if round_number > 0:  # the first round warms caches and allocators
                 seconds[name].append(elapsed)
     medians = {name: statistics.median(times) for name, times in seconds.items()}
     return [
-        Result(name, *shape, 1e3 * medians[name], medians[name] / medians[BASELINE], _peak_megabytes(step, device))
+        Result(name, *shape, 1e3 * medians[name], medians[name] / medians[BASELINE], peak_megabytes(step, device))
         for name, step in steps.items()
     ]
 
@@ -138,7 +138,7 @@ class _Transcription(nn.Module):
         return algorithm1_loss(scaled, labels, fast.proxies, fast.log_concentration, fast.temperature, self.n_samples)
 
 
-def _step(loss: nn.Module, embeddings: Tensor, labels: Tensor) -> Callable[[], None]:
+def training_step(loss: nn.Module, embeddings: Tensor, labels: Tensor) -> Callable[[], None]:
     def step() -> None:
         embeddings.grad = None
         loss.zero_grad(set_to_none=True)
@@ -147,7 +147,7 @@ def _step(loss: nn.Module, embeddings: Tensor, labels: Tensor) -> Callable[[], N
     return step
 
 
-def _timed(step: Callable[[], None], device: torch.device) -> float:
+def timed(step: Callable[[], None], device: torch.device) -> float:
     if device.type == "cuda":
         torch.cuda.synchronize(device)
     start = time.perf_counter()
@@ -157,7 +157,7 @@ def _timed(step: Callable[[], None], device: torch.device) -> float:
     return time.perf_counter() - start
 
 
-def _peak_megabytes(step: Callable[[], None], device: torch.device) -> float:
+def peak_megabytes(step: Callable[[], None], device: torch.device) -> float:
     """Most memory allocated by torch at any time of one step, beyond what was there before it."""
     if device.type == "cuda":
         before = torch.cuda.memory_allocated(device)
@@ -178,7 +178,7 @@ def _peak_megabytes(step: Callable[[], None], device: torch.device) -> float:
     return peak / 1e6
 
 
-def as_json(results: Sequence[Result]) -> str:
+def as_json(results: Sequence[Any]) -> str:
     return json.dumps([asdict(result) for result in results], indent=2)
 
 

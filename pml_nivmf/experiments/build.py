@@ -1,10 +1,8 @@
 """From a configuration to the objects of a training run; nothing is trained here."""
 
-import random
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
 from omegaconf import DictConfig, OmegaConf
 from pytorch_metric_learning.testers import GlobalEmbeddingSpaceTester
@@ -13,10 +11,13 @@ from torch import nn
 from ..data import DataSplits
 from ..losses import JointProxyLoss, ProxyLoss
 from ..metrics import ProbabilisticAccuracyCalculator
-from ..models import EmbeddingHead, freeze_batch_norm
-from . import registry
+from ..models import EmbeddingHead, Identity, freeze_batch_norm
+from . import data_parallel, mixed_precision, registry
 from .config import Composed, located
-from .errors import ConfigError
+from .dataset_cache import kept_or_built
+from .distributed import device_of_rank, first_here, seed_everything
+from .errors import ConfigError, nearest
+from .tester import SharingTester
 
 # PML's proxy losses have no rule of their own: their proxies learn this much faster than the model, as ours do.
 _PML_LOSS_RATE = 100.0
@@ -46,22 +47,27 @@ class Parts:
     optimizers: dict[str, torch.optim.Optimizer]
     schedulers: dict[str, Any]
     clippers: dict[str, Any]
-    tester: GlobalEmbeddingSpaceTester
+    testers: dict[str, GlobalEmbeddingSpaceTester]  # of the splits validation and test
     device: torch.device
+    scaler: torch.amp.GradScaler | None = None  # of float16 gradients
 
 
 def build_parts(config: DictConfig) -> Parts:
     """Build in an order fixed for good, because each part draws from the seeded generators."""
     settings = _plain(config)
-    device = pick_device(settings["general"]["device"])
+    data_parallel.check_batch_size(settings["general"]["batch_size"])
+    device = device_of_rank(pick_device(settings["general"]["device"]))
     seed_everything(settings["general"]["seed"])
-    data = _one("dataset", settings["dataset"], "dataset")
-    trunk = _build_trunk(settings["model"], data)
+    data = first_here(
+        lambda: kept_or_built(settings["dataset"], lambda: _one("dataset", settings["dataset"], "dataset"))
+    )
+    trunk = _build_trunk(settings["model"], data, device)
     size = settings["model"]["embedding_size"]
     embedder = EmbeddingHead(trunk.num_features, size)
     loss = _one("loss", settings["loss"], "loss", num_classes=data.num_classes, embedding_size=size)
     for module in (trunk, embedder, loss):
         module.to(device)
+    mixed_precision.use(settings["general"]["amp"], trunk, embedder)
     optimizers = _build_optimizers(settings["optimizers"], trunk, embedder, loss)
     return Parts(
         data=data,
@@ -73,8 +79,9 @@ def build_parts(config: DictConfig) -> Parts:
         optimizers=optimizers,
         schedulers=_build_schedulers(settings["schedule"]["scheduler"], optimizers),
         clippers=_build_clippers(settings["optimizers"]["clip_norm"], trunk, embedder, loss),
-        tester=_build_tester(settings, device),
+        testers=_build_testers(settings, device),
         device=device,
+        scaler=mixed_precision.scaler_for(settings["general"]["amp"], device),
     )
 
 
@@ -89,12 +96,20 @@ def check_objects(composed: Composed) -> None:
                 registry.check(kind, config, path)
             except ConfigError as error:
                 raise located(error, composed.sources) from None
+    try:
+        for key in ("metrics", "test_metrics"):
+            _check_metrics(settings["evaluation"][key], f"evaluation.{key}")
+    except ConfigError as error:
+        raise located(error, composed.sources) from None
 
 
-def seed_everything(seed: int) -> None:
-    random.seed(seed)
-    np.random.seed(seed % 2**32)
-    torch.manual_seed(seed)
+def _check_metrics(names: list[str], key: str) -> None:
+    for name in names:
+        try:
+            ProbabilisticAccuracyCalculator(include=(name,))  # some names hold a number, as recall_at_5 does
+        except ValueError:
+            known = ProbabilisticAccuracyCalculator().original_function_dict
+            raise ConfigError(f"{key}: unknown metric {name!r}{nearest(name, list(known))}", key=key) from None
 
 
 def pick_device(name: str) -> torch.device:
@@ -121,12 +136,26 @@ def _one(kind: str, config: dict[str, Any], path: str, **injected: Any) -> Any:
     return registry.build(kind, config, path, **injected)
 
 
-def _build_trunk(settings: dict[str, Any], data: DataSplits) -> Any:
+def _build_trunk(settings: dict[str, Any], data: DataSplits, device: torch.device) -> Any:
     shape = data.input_shape
     trunk = _one("trunk", settings["trunk"], "model.trunk", in_channels=shape[0], num_features=shape[-1])
+    _check_fit(trunk, settings["trunk"], shape)
     if settings["freeze_batch_norm"]:
         freeze_batch_norm(trunk)
-    return trunk
+        return trunk
+    return data_parallel.synchronised(trunk, device)
+
+
+def _check_fit(trunk: nn.Module, config: dict[str, Any], shape: tuple[int, ...]) -> None:
+    """Refuse images for a trunk of features, and the other way round, before anything is computed."""
+    name = next(iter(config))
+    if isinstance(trunk, Identity) and len(shape) != 1:
+        raise ConfigError(f"model.trunk: {name} is for features, but the data are images {shape}", key="model.trunk")
+    if not isinstance(trunk, Identity) and len(shape) == 1:
+        raise ConfigError(
+            f"model.trunk: {name} is for images, but the data are features of width {shape[0]}: use model=features",
+            key="model.trunk",
+        )
 
 
 def _build_sampler(settings: dict[str, Any], data: DataSplits) -> Any:
@@ -200,18 +229,27 @@ def _build_clippers(clip_norm: float | None, trunk: nn.Module, embedder: nn.Modu
     }
 
 
-def _build_tester(settings: dict[str, Any], device: torch.device) -> GlobalEmbeddingSpaceTester:
+def _build_testers(settings: dict[str, Any], device: torch.device) -> dict[str, GlobalEmbeddingSpaceTester]:
+    """Validation, every epoch, looks at the metrics that show progress; the test, once, at all."""
+    metrics, more = settings["evaluation"]["metrics"], settings["evaluation"]["test_metrics"]
+    return {
+        "validation": _build_tester(settings, metrics, device),
+        "test": _build_tester(settings, list(dict.fromkeys([*metrics, *more])), device),
+    }
+
+
+def _build_tester(settings: dict[str, Any], metrics: list[str], device: torch.device) -> GlobalEmbeddingSpaceTester:
     evaluation = settings["evaluation"]
     try:
         calculator = ProbabilisticAccuracyCalculator(
-            include=(*evaluation["metrics"], *(f"recall_at_{k}" for k in evaluation["recall_at"])),
+            include=(*metrics, *(f"recall_at_{k}" for k in evaluation["recall_at"])),
             recall_at=tuple(evaluation["recall_at"]),
             retrieval=evaluation["retrieval"],
             device=device,
         )
     except ValueError as error:
-        raise ConfigError(f"evaluation: {error}", key="evaluation.metrics") from error
-    return GlobalEmbeddingSpaceTester(
+        raise ConfigError(f"evaluation: {error}", key="evaluation") from error
+    return SharingTester(
         normalize_embeddings=False,  # norms are data; the calculator retrieves by cosine itself
         batch_size=evaluation["batch_size"],
         dataloader_num_workers=settings["general"]["num_workers"],

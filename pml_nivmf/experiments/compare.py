@@ -16,11 +16,13 @@ from typing import Any
 from omegaconf import DictConfig
 from tqdm import tqdm
 
+from ..reports.tables import Row, summarise
 from . import registry, run
 from .build import check_objects
-from .config import Composed, compose, differences, load_saved, loss_class
+from .config import Composed, compose, differences, load_saved
+from .config_files import loss_class
 from .errors import ConfigError
-from .tables import Row, summarise
+from .interrupts import children_ignore_interrupts, end_on_interrupt, end_with_parent
 
 _POLL_SECONDS = 0.5
 
@@ -43,39 +45,55 @@ def plan(
     overrides: Sequence[str],
     folder: Path,
     overwrite: bool = False,
+    vary: str | None = None,
 ) -> list[Job]:
-    """One job a loss and seed; composing them all checks every configuration before any training."""
+    """One job a loss, varied value and seed; composing them all checks every configuration before any training."""
     first = compose(name, overrides)
-    names = list(losses) or first.compare or [_chosen_loss(first)]
     start = first.config.general.seed
     jobs = []
-    for loss in names:
-        for seed in range(start, start + (first.seeds if seeds is None else seeds)):
-            target = folder / Path(loss).stem / f"seed-{seed}"
-            own = [text for text in overrides if _concerns(text, loss)]
-            settings = [*own, f"loss={loss}", f"general.seed={seed}", f"general.run_dir={json.dumps(str(target))}"]
-            composed = compose(name, settings)
-            check_objects(composed)
-            _check_class(composed, loss)
-            if not overwrite:
-                _check_same(composed.config, target)
-            jobs.append(Job(Path(loss).stem, seed, composed.config, target, overwrite))
+    for loss in list(losses) or first.compare or [first.loss_variant]:
+        for label, varied in _varied(loss, vary):
+            for seed in range(start, start + (first.seeds if seeds is None else seeds)):
+                target = folder / label / f"seed-{seed}"
+                own = [text for text in (*overrides, *varied) if concerns(text, loss)]
+                settings = [*own, f"loss={loss}", f"general.seed={seed}", f"general.run_dir={json.dumps(str(target))}"]
+                composed = compose(name, settings)
+                check_objects(composed)
+                check_class(composed, loss)
+                if not overwrite:
+                    _check_same(composed.config, target)
+                jobs.append(Job(label, seed, composed.config, target, overwrite))
     return jobs
 
 
-def _concerns(override: str, loss: str) -> bool:
+def _varied(loss: str, vary: str | None) -> list[tuple[str, list[str]]]:
+    """(label, overrides) of a loss: one, or one for each of the values in `KEY=VALUE,VALUE,…`."""
+    stem = Path(loss).stem
+    if vary is None:
+        return [(stem, [])]
+    key, equals, values = vary.partition("=")
+    if not equals or not values:
+        raise ConfigError(f"--vary takes KEY=VALUE,VALUE,…, got {vary!r}")
+    if "/" in values or "\\" in values or "\0" in values:
+        raise ConfigError(f"--vary {vary!r}: runs are kept in folders of that name, which paths cannot be part of")
+    if not concerns(vary, loss):
+        raise ConfigError(f"--vary {key}: {loss} is a {loss_class(loss)}; name its own arguments, or other --losses")
+    return [(f"{stem}-{key.split('.')[-1]}-{value}", [f"{key}={value}"]) for value in values.split(",")]
+
+
+def concerns(override: str, loss: str) -> bool:
     """`loss.SomeLoss.argument=…` is for the losses of that class; everything else is for all."""
     parts = override.partition("=")[0].split(".")
     return parts[0] != "loss" or len(parts) < 2 or parts[1].split("~")[0] == loss_class(loss)
 
 
-def _check_class(composed: Composed, loss: str) -> None:
+def check_class(composed: Composed, loss: str) -> None:
     """Every row of the table must be what its name says, whatever the experiment's own `loss` section holds."""
     found = next(iter(composed.config.loss))
     if found != loss_class(loss):
         raise ConfigError(
-            f"{loss} is a {loss_class(loss)}, but the configuration makes it a {found}: to compare losses, give only "
-            "arguments as loss.ClassName.argument=value, or add variants"
+            f"{loss} is a {loss_class(loss)}, but the configuration makes it a {found}: to compare losses, give their "
+            "arguments under per_loss or as loss.ClassName.argument=value, or add variants"
         )
 
 
@@ -98,13 +116,14 @@ def run_jobs(jobs: Sequence[Job], workers: int, plugins: Sequence[str] = ()) -> 
         ProcessPoolExecutor(
             workers, mp_context=context, initializer=_prepare_worker, initargs=(list(plugins),)
         ) as pool,
-        tqdm(total=epochs, unit="epoch", file=sys.stderr) as bar,
+        tqdm(total=epochs, unit="epoch", file=sys.stderr, mininterval=_refresh_seconds()) as bar,
     ):
-        futures = {pool.submit(_run_job, job): job for job in jobs}
+        with children_ignore_interrupts():
+            futures = {pool.submit(_run_job, job): job for job in jobs}
         try:
             _watch(futures, bar)
         except BaseException:
-            for future in futures:  # those that run got the interrupt themselves; the rest must not start
+            for future in futures:  # workers got the interrupt themselves; the rest must not start
                 future.cancel()
             raise
     return summarise([(job.loss, json.loads((job.folder / "summary.json").read_text())) for job in jobs])
@@ -114,7 +133,14 @@ def default_workers(jobs: int) -> int:
     return max(1, min(jobs, os.cpu_count() or 1))
 
 
+def _refresh_seconds() -> float:
+    """How often the bar is drawn: a file keeps every line, a terminal the last."""
+    return _POLL_SECONDS if sys.stderr.isatty() else 30.0
+
+
 def _prepare_worker(plugins: list[str]) -> None:
+    end_on_interrupt()
+    end_with_parent()
     for plugin in plugins:
         registry.load_plugin(plugin)
 
@@ -136,7 +162,7 @@ def _watch(futures: dict["Future[None]", Job], bar: Any) -> None:
             future.result()
         bar.update(sum(_epochs_done(job) for job in futures.values()) - bar.n)
         running = [job for future, job in futures.items() if future.running()]
-        bar.set_description(", ".join(f"{job.loss} {job.seed}" for job in running[:2]))
+        bar.set_description(", ".join(f"{job.loss} {job.seed}" for job in running[:2]), refresh=False)
         if len(done) == len(futures):
             bar.update(bar.total - bar.n)  # early stopping leaves epochs out
             return
@@ -148,7 +174,3 @@ def _epochs_done(job: Job) -> int:
         return len(json.loads((job.folder / "history.json").read_text()))
     except FileNotFoundError:
         return 0
-
-
-def _chosen_loss(composed: Composed) -> str:
-    return composed.variants["loss"][-1] if composed.variants["loss"] else "default"

@@ -1,8 +1,8 @@
 """What a run leaves behind for people and tools: environment, metric history, record-keeper's files, TensorBoard."""
 
 import importlib.metadata
-import json
 import platform
+import shlex
 import shutil
 import subprocess
 import sys
@@ -14,7 +14,7 @@ from record_keeper import RecordKeeper, RecordWriter
 from torch.utils.tensorboard import SummaryWriter
 
 from .. import __version__
-from .checkpoint import write_text
+from .checkpoint import write_json
 
 _PACKAGES = (
     "torch",
@@ -37,8 +37,15 @@ def environment() -> dict[str, Any]:
         "packages": {name: _version(name) for name in _PACKAGES},
         "cuda": torch.version.cuda if torch.cuda.is_available() else None,
         "git_commit": _git_commit(),
-        "command": " ".join(sys.argv),
+        "command": _command(),
     }
+
+
+def _command() -> str:
+    """As one would type it again."""
+    program = Path(sys.argv[0])
+    name = "pml-nivmf" if program.name in ("__main__.py", "pml-nivmf") else str(program)
+    return shlex.join([name, *sys.argv[1:]])
 
 
 def _version(package: str) -> str | None:
@@ -49,12 +56,40 @@ def _version(package: str) -> str | None:
 
 
 def _git_commit() -> str | None:
-    folder = Path(__file__).parent
+    """The commit of this package's checkout; None for an installed package, also inside somebody else's repository."""
+    root = Path(__file__).parents[2]
+    if not (root / ".git").exists():
+        return None
     try:
-        done = subprocess.run(["git", "rev-parse", "HEAD"], cwd=folder, capture_output=True, text=True, check=True)
+        done = subprocess.run(["git", "rev-parse", "HEAD"], cwd=root, capture_output=True, text=True, check=True)
     except (OSError, subprocess.CalledProcessError):
         return None
     return done.stdout.strip()
+
+
+class HistoryFile:
+    """One row of metrics an epoch in history.json: all that a sweep's trial leaves."""
+
+    def __init__(self, folder: Path):
+        self._folder = folder
+        self._history: list[dict[str, Any]] = []
+
+    def add(self, row: dict[str, Any]) -> None:
+        self._history.append(row)
+        write_json(self._folder / "history.json", self._history)
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+class NoRecords:
+    """For ranks that do not write."""
+
+    def add(self, row: dict[str, Any]) -> None:
+        """Rank 0 has the same row."""
+
+    def close(self) -> None:
+        """Nothing is open."""
 
 
 class Recorder:
@@ -89,4 +124,4 @@ class Recorder:
     def _save(self) -> None:
         self._keeper.save_records()
         self._tensorboard.flush()
-        write_text(self._folder / "history.json", json.dumps(self._history, indent=1))
+        write_json(self._folder / "history.json", self._history)

@@ -56,6 +56,14 @@ _NESTED = {
     "guidance": "loss",
 }
 
+# Arguments whose values other parts of the configuration decide.
+_FOLLOWS = {
+    "num_classes": "the training classes",
+    "embedding_size": "model.embedding_size and the head",
+    "in_channels": "the images",
+    "num_features": "the features",
+}
+
 
 def register(kind: str, factory: Callable[..., Any], name: str | None = None) -> Callable[..., Any]:
     """Let configurations name `factory` as an object of `kind`, as in `register("loss", MyLoss)`; returns it."""
@@ -72,21 +80,28 @@ def known(kind: str) -> list[str]:
 def load_plugin(path: str) -> None:
     """Run a user's Python file, which calls `register`. It is code the user names, never a configuration."""
     file = Path(path)
-    if not file.exists():
+    if not file.is_file():
         raise ConfigError(f"there is no plugin file {file}")
+    if file.suffix != ".py":
+        raise ConfigError(f"--plugin takes a Python file, FILE.py, got {file}")
     spec = importlib.util.spec_from_file_location(f"pml_nivmf_plugin_{file.stem}", file)
     assert spec is not None
     assert spec.loader is not None
-    spec.loader.exec_module(importlib.util.module_from_spec(spec))
+    try:
+        spec.loader.exec_module(importlib.util.module_from_spec(spec))
+    except ImportError as error:
+        raise ConfigError(f"the plugin {file} cannot be imported: {error}") from error
 
 
 def build(kind: str, config: dict[str, Any], path: str, **injected: Any) -> Any:
     """The object that `{ClassName: {keyword: value}}` describes.
 
     `injected` values (num_classes, embedding_size, labels, …) are given to every class, nested ones too, that has such
-    a parameter and whose configuration does not set it.
+    a parameter and whose configuration does not set it. Those of the data and the model may not be set to another
+    value.
     """
     check(kind, config, path)
+    _check_injected(config, path, injected)
     (name, given), *_ = config.items()
     path, factory, arguments = f"{path}.{name}", _KINDS[kind][name], dict(given or {})
     for key, nested_kind, value in _nested(arguments):
@@ -114,6 +129,16 @@ def check(kind: str, config: dict[str, Any], path: str) -> None:
             raise ConfigError(message, key=f"{path}.{name}.{key}")
     for key, nested_kind, value in _nested(arguments or {}):
         check(nested_kind, value, f"{path}.{name}.{key}")
+
+
+def _check_injected(config: dict[str, Any], path: str, injected: dict[str, Any]) -> None:
+    ((name, arguments),) = config.items()
+    for key in _FOLLOWS:
+        if key in injected and (arguments or {}).get(key, injected[key]) != injected[key]:
+            raise ConfigError(
+                f"{path}.{name}.{key} is {arguments[key]}, but {_FOLLOWS[key]} make it {injected[key]}: leave it out",
+                key=f"{path}.{name}.{key}",
+            )
 
 
 def _nested(arguments: dict[str, Any]) -> list[tuple[str, str, dict[str, Any]]]:

@@ -3,143 +3,105 @@
 import json
 import math
 import time
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
-from omegaconf import DictConfig, OmegaConf
-from pytorch_metric_learning.trainers import MetricLossOnly
-from torch import nn
-from torch.utils.data import DataLoader
+from omegaconf import DictConfig
 
-from ..losses import warm_start_from_loader
-from . import checkpoint
+from ..losses.collectives import world
+from ..metrics import lower_is_better
+from . import artifacts, checkpoint, divergence, exhaustion, locking
+from . import state as run_state
 from .build import Parts, build_parts
-from .config import differences, load_saved, to_yaml
+from .config import differences, load_saved, parse_saved, to_yaml
+from .distributed import entered_on_first, is_first, on_first, seed_rank
 from .errors import ConfigError, nearest
-from .records import Recorder, environment
+from .records import HistoryFile, NoRecords, Recorder, environment
+from .state import Progress
+from .training import build_trainer, train_epoch, warm_start
 
-_CONFIG, _SUMMARY = "config.yaml", "summary.json"
+_CONFIG, _SUMMARY, _BEST = "config.yaml", "summary.json", "best.pt"
 # A run may be lengthened, moved and given other hardware; anything else would be another run.
 _MAY_CHANGE = ("general.epochs", "general.run_dir", "general.threads", "general.device", "general.num_workers")
 
 
-@dataclass
-class Progress:
-    """What a run knows of itself beyond weights; saved in every checkpoint."""
-
-    history: list[dict[str, Any]] = field(default_factory=list)
-    best_epoch: int = 0
-    best_score: float = -math.inf
-    evaluations_since_best: int = 0
-    seconds: float = 0.0
+OnEpoch = Callable[[dict[str, Any]], bool]
 
 
-def start(config: DictConfig, folder: Path, overwrite: bool = False) -> dict[str, Any]:
-    """Run from the beginning in an empty folder; returns the summary."""
-    if (folder / _SUMMARY).exists() and not overwrite:
-        raise ConfigError(f"{folder} holds a finished run: choose another general.run_dir, or pass --overwrite")
-    if (folder / _CONFIG).exists() and not overwrite:
-        raise ConfigError(f"{folder} holds an unfinished run: continue it with --resume {folder}, or pass --overwrite")
+def start(config: DictConfig, folder: Path, overwrite: bool = False, trial: OnEpoch | None = None) -> dict[str, Any]:
+    """Run from the beginning in an empty folder; returns the summary.
+
+    With `trial` it is a trial of a sweep, made cheap: no test metrics, no weights and no logs but the history are kept,
+    and `trial` is called with each epoch's row and may end the run by returning True.
+    """
+    on_first(lambda: locking.check_free(folder))
+    on_first(lambda: _check_startable(folder, overwrite))
     parts = build_parts(config)
-    _clear(folder)
-    checkpoint.write_text(folder / _CONFIG, to_yaml(config))
-    surroundings = environment() | {"seed": config.general.seed}
-    checkpoint.write_text(folder / "environment.json", json.dumps(surroundings, indent=1))
-    return _run(config, parts, folder, state=None)
+    with exhaustion.explained(folder), entered_on_first(locking.only_process(folder)):
+        on_first(lambda: _begin(config, folder, overwrite))
+        return _run(config, parts, folder, None, trial)
 
 
 def resume(folder: Path) -> dict[str, Any]:
     """Continue a run from its last whole checkpoint; a finished one only returns its summary."""
-    if not (folder / _CONFIG).exists():
-        raise ConfigError(f"{folder} is no run folder: it has no {_CONFIG}")
-    if (folder / _SUMMARY).exists():
-        return dict(json.loads((folder / _SUMMARY).read_text()))
-    config = load_saved(folder / _CONFIG)
-    state = checkpoint.load_newest(folder / "checkpoints")
-    if state is not None:
-        changed = differences(config, OmegaConf.create(state["config"]), ignore=_MAY_CHANGE)
-        if changed:
-            raise ConfigError(f"{folder / _CONFIG} differs from the checkpoint's configuration in {', '.join(changed)}")
-    return _run(config, build_parts(config), folder, state)
+    summary = on_first(lambda: _finished(folder))
+    if summary is not None:
+        return summary
+    with exhaustion.explained(folder), entered_on_first(locking.only_process(folder)):
+        config, state = on_first(lambda: _saved(folder))
+        return _run(config, build_parts(config), folder, state)
 
 
-def _run(config: DictConfig, parts: Parts, folder: Path, state: dict[str, Any] | None) -> dict[str, Any]:
+def _run(
+    config: DictConfig, parts: Parts, folder: Path, state: dict[str, Any] | None, trial: OnEpoch | None = None
+) -> dict[str, Any]:
     if config.general.threads is not None:
         torch.set_num_threads(config.general.threads)
     _check_selection(config, parts)
-    progress = Progress() if state is None else _restore(parts, state)
+    progress = Progress() if state is None else run_state.restore(parts, state, f"{folder}: the checkpoint")
     if state is None:
-        _warm_start(config, parts)
+        warm_start(config, parts)
     first = 1 if state is None else state["epoch"] + 1
-    recorder = Recorder(folder, progress.history)
-    trainer, watch = _build_trainer(config, parts)
+    recorder, writes = _recorder(folder, progress, trial), is_first() and trial is None
+    trainer = build_trainer(config, parts)
+    status = "finished"
     for epoch in range(first, config.general.epochs + 1):
         if _should_stop(config, progress):
             break
         began = time.perf_counter()
-        trainer.train(start_epoch=epoch, num_epochs=epoch)
-        row = {"epoch": epoch, "train_loss": watch.mean()}
-        if epoch % config.evaluation.every == 0 or epoch == config.general.epochs:
-            row |= _evaluate(parts, "validation", epoch)
-            _update_best(config, parts, folder, progress, row)
+        seed_rank(config.general.seed, epoch)
+        now = partial(run_state.of_run, config, parts, epoch, progress)
+        evaluates = epoch % config.evaluation.every == 0 or epoch == config.general.epochs
+        with divergence.explained(parts, trainer, epoch, folder, now if writes else None):
+            row = {"epoch": epoch, "train_loss": train_epoch(trainer, epoch)}
+            if evaluates:
+                row |= _evaluate(parts, "validation", epoch)
+        if evaluates and _update_best(config, progress, row) and writes:
+            checkpoint.write_atomically(folder / _BEST, lambda file: torch.save(run_state.weights(parts), file))
         progress.seconds += time.perf_counter() - began
         progress.history.append(row)
-        checkpoint.save(folder / "checkpoints", _state(config, parts, epoch, progress))
+        if writes:
+            checkpoint.save(folder / "checkpoints", now())
         recorder.add(row)
+        if trial is not None and trial(row):
+            status = "pruned"
+            break
     recorder.close()
-    return _finish(config, parts, folder, progress)
+    summary = _summary(config, progress, status)
+    if trial is None:
+        summary |= _test(parts, folder, progress.best_epoch)
+    summary = checkpoint.finite(summary)
+    on_first(lambda: checkpoint.write_json(folder / _SUMMARY, summary))
+    return summary
 
 
-# Training -------------------------------------------------------------------------------------------------------
-
-
-class _LossWatch:
-    """Averages the loss over an epoch and stops a run whose loss is no longer a number."""
-
-    def __init__(self) -> None:
-        self._values: list[float] = []
-
-    def __call__(self, trainer: MetricLossOnly) -> None:
-        value = float(trainer.losses["total_loss"].detach())
-        if not math.isfinite(value):
-            raise FloatingPointError(
-                f"the loss is {value} in epoch {trainer.epoch}, step {trainer.iteration}: lower the learning rates; "
-                "the last checkpoint is intact"
-            )
-        self._values.append(value)
-
-    def mean(self) -> float:
-        mean = sum(self._values) / len(self._values)
-        self._values.clear()
-        return mean
-
-
-def _build_trainer(config: DictConfig, parts: Parts) -> tuple[MetricLossOnly, _LossWatch]:
-    watch = _LossWatch()
-    trainer = MetricLossOnly(
-        models={"trunk": parts.trunk, "embedder": parts.embedder},
-        optimizers=parts.optimizers,
-        batch_size=config.general.batch_size,
-        loss_funcs={"metric_loss": parts.loss},
-        dataset=parts.data.train,
-        mining_funcs={"tuple_miner": parts.miner} if parts.miner is not None else {},
-        data_device=parts.device,
-        sampler=parts.sampler,
-        lr_schedulers=parts.schedulers,
-        gradient_clippers=parts.clippers,
-        dataloader_num_workers=config.general.num_workers,
-        end_of_iteration_hook=watch,
-    )
-    return trainer, watch
-
-
-def _warm_start(config: DictConfig, parts: Parts) -> None:
-    if config.schedule.warm_start and hasattr(parts.loss, "warm_start"):
-        loader = DataLoader(parts.data.train_plain, batch_size=config.evaluation.batch_size)
-        warm_start_from_loader(parts.loss, nn.Sequential(parts.trunk, parts.embedder), loader, parts.device)  # type: ignore[arg-type]
+def _recorder(folder: Path, progress: Progress, trial: OnEpoch | None) -> Recorder | HistoryFile | NoRecords:
+    if not is_first():
+        return NoRecords()
+    return Recorder(folder, progress.history) if trial is None else HistoryFile(folder)
 
 
 def _should_stop(config: DictConfig, progress: Progress) -> bool:
@@ -151,37 +113,51 @@ def _should_stop(config: DictConfig, progress: Progress) -> bool:
 
 
 def _check_selection(config: DictConfig, parts: Parts) -> None:
-    known = parts.tester.accuracy_calculator.get_curr_metrics()
+    known = parts.testers["validation"].accuracy_calculator.get_curr_metrics()
     if config.evaluation.select not in known:
         message = f"evaluation.select: {config.evaluation.select!r} is not computed"
         raise ConfigError(message + nearest(config.evaluation.select, known), key="evaluation.select")
+    if lower_is_better(config.evaluation.select):
+        message = f"evaluation.select: the highest score is chosen, but of {config.evaluation.select!r} less is better"
+        raise ConfigError(message, key="evaluation.select")
 
 
 def _evaluate(parts: Parts, split: str, epoch: int) -> dict[str, float]:
     """Metrics of one split, as `SPLIT_METRIC`."""
     dataset = getattr(parts.data, split)
-    accuracies = parts.tester.test({split: dataset}, epoch, parts.trunk, parts.embedder)[split]
+    parts.testers[split].accuracy_calculator.embedding_scale = artifacts.embedding_scale(parts.loss)
+    found = parts.testers[split].test({split: dataset}, epoch, parts.trunk, parts.embedder)[split]
+    accuracies = on_first(lambda: found)  # who alone computes them
     suffix = "_level0"
     return {f"{split}_{k.removesuffix(suffix)}": float(v) for k, v in accuracies.items() if k.endswith(suffix)}
 
 
-def _update_best(config: DictConfig, parts: Parts, folder: Path, progress: Progress, row: dict[str, Any]) -> None:
+def _update_best(config: DictConfig, progress: Progress, row: dict[str, Any]) -> bool:
+    """Whether this epoch is the best so far."""
     score = row[f"validation_{config.evaluation.select}"]
-    if score > progress.best_score:
-        progress.best_score, progress.best_epoch, progress.evaluations_since_best = score, row["epoch"], 0
-        state = {name: module.state_dict() for name, module in _modules(parts).items()}
-        checkpoint.write_atomically(folder / "best.pt", lambda file: torch.save(state, file))
-    else:
-        progress.evaluations_since_best += 1
+    if score > progress.best_score or progress.best_epoch == 0:  # a first score may be NaN: some epoch must be tested
+        best = -math.inf if math.isnan(score) else score
+        progress.best_score, progress.best_epoch, progress.evaluations_since_best = best, row["epoch"], 0
+        return True
+    progress.evaluations_since_best += 1
+    return False
 
 
-def _finish(config: DictConfig, parts: Parts, folder: Path, progress: Progress) -> dict[str, Any]:
-    """Test metrics of the epoch that validation chose; the test set has no say in the choice."""
-    best = torch.load(folder / "best.pt", map_location="cpu", weights_only=True)
-    for name, module in _modules(parts).items():
-        module.load_state_dict(best[name])
-    summary = {
-        "status": "finished",
+def _test(parts: Parts, folder: Path, epoch: int) -> dict[str, Any]:
+    """Test metrics of the epoch that validation chose, the test set has no say in the choice; and what a report shows
+    of it."""
+    best = on_first(lambda: checkpoint.load_weights(folder / _BEST))
+    run_state.load_weights(parts, best, str(folder / _BEST))
+    with artifacts.kept_embeddings(parts.testers["test"]) as kept:
+        metrics = {name.removeprefix("test_"): value for name, value in _evaluate(parts, "test", epoch).items()}
+    embeddings, labels = kept["test"]
+    uncertainty = on_first(lambda: artifacts.write(parts, embeddings, labels[:, 0], folder))
+    return {"test": metrics, "uncertainty": uncertainty}
+
+
+def _summary(config: DictConfig, progress: Progress, status: str) -> dict[str, Any]:
+    return {
+        "status": status,
         "loss": next(iter(config.loss)),
         "seed": config.general.seed,
         "epochs": progress.history[-1]["epoch"],
@@ -189,61 +165,69 @@ def _finish(config: DictConfig, parts: Parts, folder: Path, progress: Progress) 
         "selected_by": f"validation_{config.evaluation.select}",
         "validation_score": progress.best_score,
         "seconds": round(progress.seconds, 2),
-        "test": {k.removeprefix("test_"): v for k, v in _evaluate(parts, "test", progress.best_epoch).items()},
-    }
-    checkpoint.write_text(folder / _SUMMARY, json.dumps(summary, indent=1))
-    return summary
-
-
-# State ----------------------------------------------------------------------------------------------------------
-
-
-def _modules(parts: Parts) -> dict[str, nn.Module]:
-    return {"trunk": parts.trunk, "embedder": parts.embedder, "loss": parts.loss}
-
-
-def _state(config: DictConfig, parts: Parts, epoch: int, progress: Progress) -> dict[str, Any]:
-    return {
-        "epoch": epoch,
-        "config": to_yaml(config),
-        **{name: module.state_dict() for name, module in _modules(parts).items()},
-        "optimizers": {name: optimizer.state_dict() for name, optimizer in parts.optimizers.items()},
-        "schedulers": {name: scheduler.state_dict() for name, scheduler in parts.schedulers.items()},
-        "rng": checkpoint.rng_state(),
-        "sampler": {name: torch.as_tensor(np.asarray(order)) for name, order in _orders(parts.sampler).items()},
-        "progress": asdict(progress),
     }
 
 
-def _orders(sampler: Any) -> dict[str, Any]:
-    """A sampler's lists and arrays of integers: PML's samplers shuffle them in place, so their order is state."""
-    held = {} if sampler is None else vars(sampler)
-    return {name: value for name, value in held.items() if isinstance(value, list | np.ndarray) and _integers(value)}
+# Folder ---------------------------------------------------------------------------------------------------------
 
 
-def _integers(value: Any) -> bool:
-    return len(value) > 0 and np.asarray(value).dtype.kind in "iu"
+def _begin(config: DictConfig, folder: Path, overwrite: bool) -> None:
+    _check_startable(folder, overwrite)  # building took its time
+    _clear(folder)
+    checkpoint.remove_partial(folder)
+    surroundings = environment() | {"seed": config.general.seed, "ranks": world()}
+    checkpoint.write_json(folder / "environment.json", surroundings)
+    checkpoint.write_text(folder / _CONFIG, to_yaml(config))  # from here on it is a run
 
 
-def _restore(parts: Parts, state: dict[str, Any]) -> Progress:
-    for name, module in _modules(parts).items():
-        module.load_state_dict(state[name])
-    for name, optimizer in parts.optimizers.items():
-        optimizer.load_state_dict(state["optimizers"][name])
-    for name, scheduler in parts.schedulers.items():
-        scheduler.load_state_dict(state["schedulers"][name])
-    for name, order in _orders(parts.sampler).items():
-        order[:] = state["sampler"][name].tolist()
-    checkpoint.restore_rng_state(state["rng"])
-    return Progress(**state["progress"])
+def _finished(folder: Path) -> dict[str, Any] | None:
+    """The summary of a finished run."""
+    if not (folder / _CONFIG).exists():
+        raise ConfigError(f"{folder} is no run folder: it has no {_CONFIG}")
+    return dict(json.loads((folder / _SUMMARY).read_text())) if (folder / _SUMMARY).exists() else None
+
+
+def _saved(folder: Path) -> tuple[DictConfig, dict[str, Any] | None]:
+    """Configuration and last whole checkpoint of an unfinished run."""
+    _check_links(folder)
+    checkpoint.remove_partial(folder)
+    config = load_saved(folder / _CONFIG)
+    state = checkpoint.load_newest(folder / "checkpoints")
+    if state is not None:
+        _check_same(config, state, folder)
+    return config, state
+
+
+def _check_startable(folder: Path, overwrite: bool) -> None:
+    if (folder / _SUMMARY).exists() and not overwrite:
+        raise ConfigError(f"{folder} holds a finished run: choose another general.run_dir, or pass --overwrite")
+    if (folder / _CONFIG).exists() and not overwrite:
+        raise ConfigError(f"{folder} holds an unfinished run: continue it with --resume {folder}, or pass --overwrite")
+
+
+def _check_same(config: DictConfig, state: dict[str, Any], folder: Path) -> None:
+    changed = differences(config, parse_saved(state["config"], f"{folder}: the checkpoint"), ignore=_MAY_CHANGE)
+    if changed:
+        raise ConfigError(f"{folder / _CONFIG} differs from the checkpoint's configuration in {', '.join(changed)}")
+
+
+def _check_links(folder: Path) -> None:
+    """A run folder may come from anywhere: what is written into it must not land elsewhere."""
+    for path in folder.iterdir():
+        if path.is_symlink() and not path.resolve().is_relative_to(folder.resolve()):
+            raise ConfigError(f"{path} is a link out of the run folder: put a real one in its place")
 
 
 def _clear(folder: Path) -> None:
     """Remove what an earlier run left; only files that runs write."""
     for path in (
+        folder / _CONFIG,  # first: without it there is no run, whatever else a kill leaves
         folder / _SUMMARY,
-        folder / "best.pt",
+        folder / _BEST,
+        folder / divergence.CRASH,
         folder / "history.json",
+        folder / artifacts.ITEMS,
+        folder / artifacts.PICTURES,
         *folder.glob("checkpoints/epoch-*.pt"),
     ):
         path.unlink(missing_ok=True)

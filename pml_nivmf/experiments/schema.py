@@ -29,7 +29,7 @@ class OptimizersConfig:
 @dataclass
 class ScheduleConfig:
     scheduler: ObjectConfig = field(default_factory=dict)  # stepped once an epoch, on every optimizer; {}: none
-    warm_start: bool = True  # proxies start at class means, for losses that can
+    warm_start: bool = True  # class proxies start at class means, ours and PML's alike
     patience: int | None = None  # stop after this many evaluations without a better validation score
 
 
@@ -37,6 +37,7 @@ class ScheduleConfig:
 class EvaluationConfig:
     metrics: list[str] = field(default_factory=list)  # names of PML's AccuracyCalculator metrics
     recall_at: list[int] = field(default_factory=list)
+    test_metrics: list[str] = field(default_factory=list)  # computed once, on the test set, beside the others
     retrieval: str = "cosine"  # or "l2", on raw embeddings
     select: str = "mean_average_precision_at_r"  # validation metric that chooses the epoch to test
     every: int = 1  # epochs
@@ -50,6 +51,7 @@ class GeneralConfig:
     batch_size: int = 64
     run_dir: str | None = None  # None: runs/EXPERIMENT/LOSS/seed-N
     device: str = "auto"  # cuda if there is one, else cpu
+    amp: str = "off"  # or bfloat16, float16: what trunk and head multiply in; the rest stays in float32
     num_workers: int = 0
     threads: int | None = None  # CPU threads; None: torch's choice
 

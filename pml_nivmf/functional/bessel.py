@@ -103,10 +103,15 @@ def _change_and_ratio(base: Tensor | None, delta: Tensor, order: float) -> tuple
             change -= torch.log1p(end * ratio / twice_next)
         else:
             growth = base * base_ratio
-            change -= torch.log1p((end * ratio - growth) / (twice_next + growth))
+            change -= torch.log1p(((end * ratio - growth) / (twice_next + growth)).clamp_(min=_above_minus_one(end)))
             base_ratio = _descend_ratio(base, base_ratio, order + step, 1)
         ratio = _descend_ratio(end, ratio, order + step, 1)
     return change, ratio
+
+
+def _above_minus_one(like: Tensor) -> float:
+    """The least argument of log1p that rounding may leave."""
+    return 2 * torch.finfo(like.dtype).eps - 1
 
 
 def _end(base: Tensor, delta: Tensor) -> Tensor:
@@ -160,6 +165,8 @@ class _DebyeSeries:
         s1, p1 = self._s_and_p(end)
         s0, p0 = (delta.new_ones(()),) * 2 if base is None else self._s_and_p(base)
         rise = (s1 + s0).reciprocal_().mul_(delta).mul_(1 / self.order**2)  # s₁ − s₀
+        if base is not None:  # s₁ > 0: where s₁ is lost beside s₀, its logarithm is lost beside s₀ too, but is not −∞
+            rise = torch.maximum(rise, s0 * _above_minus_one(s0))
         change = (rise / (1 + s0)).log1p_().sub_(rise).mul_(self.order)
         change.add_((rise * p0).log1p_(), alpha=0.5)
         if base is None:  # p₁ − 1 = −(s₁ − 1)·p₁ keeps all digits of a small r
@@ -211,8 +218,13 @@ class _LogDebye(NamedTuple):
     from_one: tuple[float, ...]  # (L(p) − L(1))/(p − 1)
 
 
-@lru_cache(maxsize=256)
+@torch.compiler.assume_constant_result  # the compiler takes the numbers: it would trace exact arithmetic for minutes
 def _log_debye_coefficients(order: float, terms: int) -> _LogDebye:
+    return _cached_log_debye_coefficients(order, terms)
+
+
+@lru_cache(maxsize=256)
+def _cached_log_debye_coefficients(order: float, terms: int) -> _LogDebye:
     value = [0.0] * (3 * terms + 1)
     for k, polynomial in enumerate(_log_debye_polynomials()[: terms + 1]):
         for power, coefficient in enumerate(polynomial):

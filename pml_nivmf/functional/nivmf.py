@@ -25,13 +25,17 @@ NORMALIZERS = ("exact", "paper")
 
 @dataclass(frozen=True)
 class NivMFTerms:
-    """What a set of nivMF distributions contributes to every comparison; (...) is the shape of the set."""
+    """What a set of nivMF distributions contributes to every comparison; (...) is the shape of the set.
 
-    weight: Tensor  # W = κ², (..., M)
+    g = 1 with the paper's normalizer. With the exact one g is the geometric mean of κ: Σ log κ_m and −M·log‖Kx‖ nearly
+    cancel, and do so before anything is rounded if K/g stands for K.
+    """
+
+    weight: Tensor  # W = (κ/g)², (..., M)
     pull: Tensor  # W∘p for direction vectors p of any length, (..., M)
-    inverse_length: Tensor  # 1/‖p‖, so that K²μ = pull·inverse_length, (...)
-    pull_squared: Tensor  # ‖K²μ‖², (...)
-    trace: Tensor  # tr K², (...)
+    inverse_length: Tensor  # g/‖p‖, so that K²μ = g·pull·inverse_length, (...)
+    pull_squared: Tensor  # ‖K²μ/g‖², (...)
+    trace: Tensor  # tr W, (...)
     constant: Tensor  # the part of the log-density that does not depend on x, (...)
     jacobian: float  # the factor of log‖Kx‖²: −M/2, or 0 with the paper's normalizer
 
@@ -39,13 +43,15 @@ class NivMFTerms:
 def nivmf_terms(direction: Tensor, log_concentration: Tensor, normalizer: str) -> NivMFTerms:
     """Prepare proxies for comparison: `direction` (..., M) of any positive length, log κ_m of the same shape."""
     check_option("normalizer", normalizer, NORMALIZERS)
-    dim = direction.shape[-1]
-    weight, pull, length_squared, resultant, trace, pull_squared = _ClassSums.apply(direction, log_concentration)
-    inverse_squared = 1 / length_squared
+    dim, exact = direction.shape[-1], normalizer == "exact"
+    log_mean = log_concentration.mean(-1) if exact else None
+    relative = log_concentration if log_mean is None else log_concentration - log_mean.unsqueeze(-1)
+    weight, pull, length_squared, resultant, trace, pull_squared = _ClassSums.apply(direction, relative)
+    inverse_squared = 1 / length_squared if log_mean is None else torch.exp(2 * log_mean) / length_squared
     resultant = resultant * inverse_squared  # κ̃²
-    constant = relative_log_normalizer_of_square(resultant, dim) + log_concentration.sum(-1)
-    if normalizer == "paper":
-        constant = constant - 0.5 * torch.log(resultant)
+    constant = relative_log_normalizer_of_square(resultant, dim)
+    if not exact:
+        constant = constant + log_concentration.sum(-1) - 0.5 * torch.log(resultant)
     return NivMFTerms(
         weight=weight,
         pull=pull,
@@ -53,7 +59,7 @@ def nivmf_terms(direction: Tensor, log_concentration: Tensor, normalizer: str) -
         pull_squared=pull_squared * inverse_squared,
         trace=trace,
         constant=constant,
-        jacobian=-0.5 * dim if normalizer == "exact" else 0.0,
+        jacobian=-0.5 * dim if exact else 0.0,
     )
 
 
@@ -86,7 +92,8 @@ def analytic_log_likelihood(
     query_squared = squared_norm(query)
     alpha, beta = second_moment_terms(query_squared, dim)
     mean_squared = pairing.per_query(alpha) * terms.trace
-    mean_squared = mean_squared + pairing.product((alpha * beta).unsqueeze(-1) * query * query, terms.weight)  # q
+    inner = (torch.sqrt(alpha) * torch.sqrt(beta)).unsqueeze(-1) * query  # no longer than 1 however long z is
+    mean_squared = mean_squared + pairing.product(inner * inner, terms.weight)  # q
     inverse_root = torch.rsqrt(mean_squared)
     linear = pairing.product(query, terms.pull) * (2 * terms.inverse_length / temperature)
     delta = inverse_root * (linear + inverse_root * (terms.pull_squared / temperature**2))

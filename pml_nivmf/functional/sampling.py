@@ -50,7 +50,10 @@ def sample_vmf(
         raise ValueError(f"natural must have shape (..., M) with M of at least 2, got {tuple(natural.shape)}")
     draws = math.prod(sample_shape)
     flat = at_least_float32(natural).reshape(-1, natural.shape[-1])
-    samples, angle = _draw(flat.detach(), draws, antithetic, generator)
+    if torch.compiler.is_compiling() and generator is None:
+        samples, angle = _draw_in_a_graph(flat.detach(), draws, antithetic)
+    else:
+        samples, angle = _draw(flat.detach(), draws, antithetic, generator)
     samples = _Reparametrised.apply(flat, samples, angle)
     return in_dtype_of(samples.reshape(*sample_shape, *natural.shape), natural)
 
@@ -58,6 +61,8 @@ def sample_vmf(
 def _draw(natural: Tensor, draws: int, antithetic: bool, generator: torch.Generator | None) -> tuple[Tensor, Tensor]:
     """(x, θ) of shapes (draws, batch, M) and (independent draws, batch); mirror images share their partner's θ."""
     loc, concentration = _polar(natural)
+    if not bool(torch.isfinite(concentration).all()):
+        raise ValueError("vMF concentrations must be finite: the natural parameter holds NaN, inf or a huge norm")
     independent = (draws + 1) // 2 if antithetic else draws
     angle, cosine, sine = _sample_angle(concentration.expand(independent, -1), natural.shape[-1], generator)
     samples = natural.new_empty(draws, *natural.shape)
@@ -67,6 +72,19 @@ def _draw(natural: Tensor, draws: int, antithetic: bool, generator: torch.Genera
         twice_cosine = (2 * cosine[:paired]).unsqueeze(-1)
         torch.mul(twice_cosine, loc, out=samples[independent:]).sub_(samples[:paired])
     return samples, angle
+
+
+# Rejection loops until all are accepted. As an operator of its own the compiler does not look into it: no break of the
+# graph, and the same draws as without compiling. The tag says that it is neither to be dropped nor to be repeated.
+@torch.library.custom_op("pml_nivmf::draw_vmf", mutates_args=(), tags=(torch.Tag.nondeterministic_seeded,))
+def _draw_in_a_graph(natural: Tensor, draws: int, antithetic: bool) -> tuple[Tensor, Tensor]:
+    return _draw(natural, draws, antithetic, None)
+
+
+@_draw_in_a_graph.register_fake
+def _shapes_of_draws(natural: Tensor, draws: int, antithetic: bool) -> tuple[Tensor, Tensor]:
+    independent = (draws + 1) // 2 if antithetic else draws
+    return natural.new_empty(draws, *natural.shape), natural.new_empty(independent, natural.shape[0])
 
 
 class _Reparametrised(torch.autograd.Function):
@@ -100,8 +118,6 @@ class _Reparametrised(torch.autograd.Function):
 def _polar(natural: Tensor) -> tuple[Tensor, Tensor]:
     """(μ, κ); the zero vector gets the first axis: any direction serves a uniform distribution."""
     concentration = torch.linalg.vector_norm(natural, dim=-1)
-    if not bool(torch.isfinite(concentration).all()):
-        raise ValueError("vMF concentrations must be finite: the natural parameter holds NaN, inf or a huge norm")
     zero = concentration == 0
     loc = natural / concentration.masked_fill(zero, 1.0).unsqueeze(-1)
     loc[..., 0] += zero
@@ -132,7 +148,7 @@ def _propose(kappa: Tensor, dim: int, generator: torch.Generator | None) -> tupl
     κ·(w − x₀) + d·log((1 − x₀w)/(1 − x₀²)) ≥ log u, written in 1 − w and 1 − x₀ = 2b/(1+b).
     """
     d = dim - 1
-    b = d / (2 * kappa + torch.sqrt(4 * kappa * kappa + d * d))
+    b = d / (2 * kappa + torch.hypot(2 * kappa, torch.full_like(kappa, d)))
     tiny = torch.finfo(kappa.dtype).tiny
     far, near = (torch._standard_gamma(torch.full_like(kappa, d / 2), generator).clamp_(min=tiny) for _ in range(2))
     far = far * b
@@ -219,8 +235,13 @@ def _one_minus_mean_resultant_length(concentration: Tensor, dim: int) -> Tensor:
     return ratio * (dim + squared * (next_ratio - ratio)) / (1 + concentration * ratio)
 
 
-@lru_cache(maxsize=1)
+@torch.compiler.assume_constant_result
 def _unit_rule() -> tuple[list[float], list[float]]:
+    return _cached_unit_rule()
+
+
+@lru_cache(maxsize=1)
+def _cached_unit_rule() -> tuple[list[float], list[float]]:
     nodes, weights = np.polynomial.legendre.leggauss(_QUADRATURE_NODES)
     return ((nodes + 1) / 2).tolist(), (weights / 2).tolist()
 

@@ -7,6 +7,7 @@ Half-precision input is computed in float32 and returned in its own dtype; float
 
 import math
 
+import torch
 from torch import Tensor
 
 from .bessel import vmf_normalizer_change, vmf_ratio, vmf_relative_normalizer
@@ -43,13 +44,24 @@ def log_uniform_density(dim: int) -> float:
 def relative_log_normalizer(concentration: Tensor, dim: int) -> Tensor:
     """r(κ) = log C_M(κ) − log C_M(0) ≤ 0: what the losses use, precise to the last digits also in float32."""
     working = at_least_float32(concentration)
-    return in_dtype_of(relative_log_normalizer_of_square(working * working, dim), concentration)
+    largest = _largest_squarable(working)
+    squarable, beyond = working.clamp(max=largest), working.clamp(min=largest)
+    value = relative_log_normalizer_of_square(squarable * squarable, dim)
+    # Beyond it r falls like −κ + (M−1)/2·log κ, to rounding.
+    value = value - (beyond - largest) + (dim - 1) / 2 * torch.log(beyond / largest)
+    return in_dtype_of(value, concentration)
 
 
 def mean_resultant_length(concentration: Tensor, dim: int) -> Tensor:
     """A_M(κ) = I_{M/2}(κ) / I_{M/2−1}(κ), the length of the mean vector and the mean cosine of a sample, in [0, 1)."""
     working = at_least_float32(concentration)
+    working = working.clamp(max=_largest_squarable(working))  # A is 1 to rounding long before
     return in_dtype_of(working * vmf_ratio(working * working, _order(dim)), concentration)
+
+
+def _largest_squarable(like: Tensor) -> float:
+    """κ up to which κ² is far from overflow."""
+    return math.sqrt(torch.finfo(like.dtype).max) / 1024
 
 
 def relative_log_normalizer_of_square(squared: Tensor, dim: int) -> Tensor:

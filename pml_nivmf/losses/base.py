@@ -2,7 +2,7 @@
 
 import math
 import warnings
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from typing import Any
 
 import torch
@@ -12,17 +12,22 @@ from pytorch_metric_learning.utils import common_functions as c_f
 from pytorch_metric_learning.utils import loss_and_miner_utils as lmu
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.utils.checkpoint import checkpoint
 
 from ..checks import check_count, check_positive
-from ..functional.pairing import at_least_float32, unit_vectors
+from ..functional.pairing import at_least_float32
 from .checks import check_embeddings, check_labels
+from .chunks import ChunkedLogits
+from .class_means import point_at_class_means
+from .concentrations import ConcentrationRegularizerMixin
+from .embedding_scale import CONCENTRATION_PER_DIMENSION, EmbeddingScaleMixin
+from .negatives import draw_candidates
+from .sharding import Shard, own_shard
 
 # The softmax over classes starts like one over cosines times this: a good ProxyNCA's scale.
 STARTING_COSINE_SCALE = 16.0
 
 
-class ProxyLoss(WeightRegularizerMixin, BaseMetricLossFunction, ABC):
+class ProxyLoss(ConcentrationRegularizerMixin, WeightRegularizerMixin, EmbeddingScaleMixin, BaseMetricLossFunction):
     """Softmax loss over class proxies; a subclass says how images and proxies are compared, by four methods.
 
     Parameters never change their dtype: half-precision embeddings are computed in float32, with autocast off.
@@ -30,8 +35,6 @@ class ProxyLoss(WeightRegularizerMixin, BaseMetricLossFunction, ABC):
 
     proxies: nn.Parameter
     log_temperature: Tensor
-    embedding_scale: Tensor
-    embedding_scale_is_set: Tensor
 
     def __init__(
         self,
@@ -40,24 +43,31 @@ class ProxyLoss(WeightRegularizerMixin, BaseMetricLossFunction, ABC):
         temperature: float = 1.0,
         learnable_temperature: bool = True,
         embedding_scale: float | str = "auto",
+        initial_norm_per_dim: float = CONCENTRATION_PER_DIMENSION,
         chunk_size: int | None = None,
+        negative_samples: int | None = None,
+        sparse: bool = False,
+        sharded: bool = False,
         **kwargs: Any,
     ):
         super().__init__(**kwargs)
         self.num_classes = check_count("num_classes", num_classes, at_least=1)
         self.embedding_size = check_count("embedding_size", embedding_size, at_least=2)
-        self.chunk_size = None if chunk_size is None else check_count("chunk_size", chunk_size, at_least=1)
+        self.chunk_size = None if chunk_size is None else check_count("chunk_size", chunk_size)
+        self._set_negative_sampling(negative_samples, sparse)
+        self._set_shard(sharded)
         self.add_to_recordable_attributes(list_of_names=["num_classes", "embedding_size"], is_stat=False)
         self.add_to_recordable_attributes(list_of_names=["avg_query_norm", "current_temperature"], is_stat=True)
-        self.proxies = nn.Parameter(torch.empty(num_classes, embedding_size))
-        self.weight_init_func(self.proxies)
+        self.proxies = nn.Parameter(torch.empty(self.shard.count, embedding_size))
+        self.shard.initialise(self.proxies, self.weight_init_func)
         if not bool((self.proxies != 0).any(dim=1).all()):
             raise ValueError("weight_init_func left a proxy at zero, which has no direction: use a random one")
         self.initial_temperature = check_positive("temperature", temperature)
         self._set_temperature(learnable_temperature)
+        self.initial_norm_per_dim = check_positive("initial_norm_per_dim", initial_norm_per_dim)
         self._set_embedding_scale(embedding_scale)
 
-    # What a subclass adds ---------------------------------------------------------------------------------------
+    # What a subclass adds, besides `_starting_norm` of the embedding scale ---------------------------------------
 
     @abstractmethod
     def _class_parameters(self) -> tuple[Tensor, ...]:
@@ -70,10 +80,6 @@ class ProxyLoss(WeightRegularizerMixin, BaseMetricLossFunction, ABC):
     @abstractmethod
     def _query(self, embeddings: Tensor) -> Tensor:
         """What all classes are compared with; drawn once, so that chunks of classes see the same samples."""
-
-    @abstractmethod
-    def _starting_norm(self) -> float | None:
-        """The mean norm that embeddings should start with, or None if their norms do not matter."""
 
     # What a user calls ------------------------------------------------------------------------------------------
 
@@ -96,7 +102,10 @@ class ProxyLoss(WeightRegularizerMixin, BaseMetricLossFunction, ABC):
         """(batch, classes) logits −distance/temperature, up to a constant that is the same for every class."""
         embeddings = self.accept(embeddings)
         with torch.autocast(embeddings.device.type, enabled=False):
-            return self._logits(self._query(self._scaled(embeddings)), *self._cast_parameters(embeddings.dtype))
+            query, rows = self._query(self._scaled(embeddings)), self._class_parameters()
+            if self.sharded:
+                return self.shard.all_logits(self._plan(self.shard.averaged(rows)), query)
+            return self._plan(rows).all_logits(query)
 
     @property
     def temperature(self) -> Tensor:
@@ -106,22 +115,19 @@ class ProxyLoss(WeightRegularizerMixin, BaseMetricLossFunction, ABC):
         """Point each proxy at the mean of its class's embeddings and, with `embedding_scale="auto"`, set the scale.
 
         A class without a sample keeps its direction, with a warning. Proxies keep their lengths: only directions count,
-        and a length of about √M makes an optimizer's step a rotation by about the learning rate.
+        and a length of about √M makes an optimizer's step a rotation by about the learning rate. With sharded=True each
+        rank looks for its own classes: give all ranks all embeddings.
         """
         embeddings = self.accept(embeddings.detach())
         c_f.check_shapes(embeddings, labels)
         labels = labels.to(embeddings.device)
         check_labels(labels, self.num_classes)
-        sums = embeddings.new_zeros(self.proxies.shape).index_add_(0, labels.long(), embeddings)
-        found = torch.linalg.vector_norm(sums, dim=1) > 0
-        directions = unit_vectors(sums[found]).to(self.proxies.dtype)
-        with torch.no_grad():
-            lengths = torch.linalg.vector_norm(self.proxies[found], dim=1, keepdim=True)
-            self.proxies[found] = directions * lengths
+        own = self.shard.owns(labels)
+        found = point_at_class_means(self.proxies, embeddings[own], labels[own] - self.shard.first)
         self._look_at_norms(embeddings, recalibrate=True)
         if not bool(found.all()):
-            missing = (~found).nonzero().flatten().tolist()
-            shown = ", ".join(map(str, missing[:10])) + (", …" if len(missing) > 10 else "")
+            missing = (~found).nonzero().flatten() + self.shard.first
+            shown = ", ".join(map(str, missing[:10].tolist())) + (", …" if len(missing) > 10 else "")
             text = f"warm start: {len(missing)} classes have no sample or no mean and keep their proxies: {shown}"
             warnings.warn(text, stacklevel=2)
 
@@ -131,6 +137,7 @@ class ProxyLoss(WeightRegularizerMixin, BaseMetricLossFunction, ABC):
         proxy_lr: float | None = None,
         concentration_lr: float | None = None,
         temperature_lr: float | None = None,
+        deviation_lr: float | None = None,
     ) -> list[dict[str, Any]]:
         """Parameter groups for an optimizer, with a rate of their own for proxies, concentrations and temperature.
 
@@ -139,16 +146,27 @@ class ProxyLoss(WeightRegularizerMixin, BaseMetricLossFunction, ABC):
             proxy_lr: default 100·lr. Proxies are few numbers that meet few images each.
             concentration_lr: default lr. Concentrations of single classes overfit at higher rates.
             temperature_lr: default lr.
+            deviation_lr: default concentration_lr, for the deviations of concentration="shared_plus_deviation".
 
         Concentrations and temperature are logarithms, which must not decay to zero: their weight decay is 0.
+        With sparse=True each group says by "sparse" whether its gradients are: those are for torch.optim.SparseAdam.
         """
+        concentration_lr = lr if concentration_lr is None else concentration_lr
         groups: dict[str, dict[str, Any]] = {
             "proxies": {"lr": 100 * lr if proxy_lr is None else proxy_lr},
-            "log_concentration": {"lr": lr if concentration_lr is None else concentration_lr, "weight_decay": 0.0},
+            "log_concentration": {"lr": concentration_lr, "weight_decay": 0.0},
+            "log_concentration_deviation": {
+                "lr": concentration_lr if deviation_lr is None else deviation_lr,
+                "weight_decay": 0.0,
+            },
             "log_temperature": {"lr": lr if temperature_lr is None else temperature_lr, "weight_decay": 0.0},
         }
         parameters = dict(self.named_parameters())
-        return [{"params": [parameters[k]], "name": k, **v} for k, v in groups.items() if k in parameters]
+        found = [{"params": [parameters[k]], "name": k, **v} for k, v in groups.items() if k in parameters]
+        if self.sparse:
+            for group in found:
+                group["sparse"] = any(group["params"][0] is row for row in self._class_parameters())
+        return found
 
     # The loss, in the order in which it happens -----------------------------------------------------------------
 
@@ -157,7 +175,8 @@ class ProxyLoss(WeightRegularizerMixin, BaseMetricLossFunction, ABC):
 
         Follows them to their device, as PML's losses do.
         """
-        check_embeddings(embeddings, self.embedding_size, self._host_scale or 1.0)
+        scale = self.embedding_scale if torch.compiler.is_compiling() else self._host_scale or 1.0
+        check_embeddings(embeddings, self.embedding_size, scale)
         if self.proxies.device != embeddings.device:
             self.to(embeddings.device)
         return embeddings.to(torch.promote_types(at_least_float32(embeddings).dtype, self.proxies.dtype))
@@ -181,33 +200,58 @@ class ProxyLoss(WeightRegularizerMixin, BaseMetricLossFunction, ABC):
             }
         }
         self.add_weight_regularization_to_loss_dict(loss_dict, self.proxies)
+        self.add_concentration_regularization_to_loss_dict(loss_dict)
+        if self.sharded:
+            self.shard.weigh_regularization(loss_dict)
         self._set_stats(embeddings)
         return loss_dict
 
     def _negative_log_softmax(self, embeddings: Tensor, labels: Tensor) -> Tensor:
-        query = self._query(embeddings)
-        parameters = self._cast_parameters(embeddings.dtype)
-        if self.chunk_size is None or self.chunk_size >= self.num_classes:
-            return F.cross_entropy(self._logits(query, *parameters), labels, reduction="none")
-        # Each chunk of classes is computed again in the backward, so only one chunk's logits are alive at a time.
-        log_sums, targets = [], []
-        chunks = zip(*(parameter.split(self.chunk_size) for parameter in parameters), strict=True)
-        for index, chunk in enumerate(chunks):
-            local_labels = labels - index * self.chunk_size
-            log_sum, target = checkpoint(self._chunk_terms, query, local_labels, *chunk, use_reentrant=False)
-            log_sums.append(log_sum)
-            targets.append(target)
-        return torch.logsumexp(torch.stack(log_sums), dim=0) - torch.stack(targets).sum(0)
+        query, rows, offset = self._query(embeddings), self._class_parameters(), None
+        if self.sharded:
+            return self.shard.negative_log_softmax(self._plan(self.shard.averaged(rows)), query, labels)
+        if self.training and self.negative_samples is not None:
+            candidates = draw_candidates(labels, self.num_classes, self.negative_samples, query.dtype)
+            rows = tuple(F.embedding(candidates.classes, row, sparse=self.sparse) for row in rows)
+            offset, labels = candidates.offset, candidates.target
+        plan = self._plan(rows, offset)
+        if plan.is_whole():
+            return F.cross_entropy(plan.logits(query, 0, rows), labels, reduction="none")
+        log_sum, target = plan.log_sum_and_target(query, labels)
+        return log_sum - target
 
-    def _chunk_terms(self, query: Tensor, local_labels: Tensor, *class_parameters: Tensor) -> tuple[Tensor, Tensor]:
-        """(log Σ exp of a chunk's logits, the target's logit where the chunk holds it and 0 elsewhere)."""
-        logits = self._logits(query, *class_parameters)
-        inside = (local_labels >= 0) & (local_labels < logits.shape[1])
-        target = logits.gather(1, local_labels.clamp(0, logits.shape[1] - 1).unsqueeze(1)).squeeze(1)
-        return torch.logsumexp(logits, dim=1), target.masked_fill(~inside, 0.0)
+    def _set_negative_sampling(self, negative_samples: int | None, sparse: bool) -> None:
+        self.negative_samples = None if negative_samples is None else check_count("negative_samples", negative_samples)
+        self.sparse = bool(sparse)
+        if not sparse:
+            return
+        if negative_samples is None:
+            raise ValueError("sparse=True needs negative_samples: a softmax over all classes has gradients for all")
+        if self.weight_regularizer is not None or self.concentration_regularizer is not None:
+            raise ValueError("sparse=True allows no regularizer of proxies or concentrations: its gradients are dense")
 
-    def _cast_parameters(self, dtype: torch.dtype) -> tuple[Tensor, ...]:
-        return tuple(parameter.to(dtype) for parameter in self._class_parameters())
+    def _set_shard(self, sharded: bool) -> None:
+        if sharded and self.negative_samples is not None:
+            raise ValueError("sharded=True compares with all classes: leave negative_samples out")
+        self.sharded = bool(sharded)
+        self.shard = own_shard(self.num_classes) if sharded else Shard(self.num_classes, rank=0, world=1)
+
+    def sharded_names(self) -> list[str]:
+        """The parameters of which this rank has some rows only."""
+        own = {id(row) for row in self._class_parameters()} if self.sharded else set()
+        return [name for name, parameter in self.named_parameters() if id(parameter) in own]
+
+    @property
+    def _ddp_params_and_buffers_to_ignore(self) -> list[str]:
+        """DistributedDataParallel asks for this, and spells names of the module itself with and without a dot."""
+        return [name for own in self.sharded_names() for name in (own, f".{own}")]
+
+    def _plan(self, rows: tuple[Tensor, ...], offset: Tensor | None = None) -> ChunkedLogits:
+        if self.chunk_size is None:
+            return ChunkedLogits(self._logits, rows, offset, chunk_size=len(rows[0]))
+        by_class = {id(parameter) for parameter in self._class_parameters()}
+        shared = tuple(parameter for parameter in self.parameters() if id(parameter) not in by_class)
+        return ChunkedLogits(self._logits, rows, offset, self.chunk_size, shared)
 
     def _set_stats(self, embeddings: Tensor) -> None:
         if self.collect_stats:
@@ -215,77 +259,12 @@ class ProxyLoss(WeightRegularizerMixin, BaseMetricLossFunction, ABC):
                 self.avg_query_norm = torch.linalg.vector_norm(self._scaled(embeddings), dim=1).mean().item()
                 self.current_temperature = self.temperature.item()
 
-    # Temperature and embedding scale ----------------------------------------------------------------------------
-
     def _set_temperature(self, learnable: bool) -> None:
         log_temperature = torch.tensor(math.log(self.initial_temperature))
         if learnable:
             self.log_temperature = nn.Parameter(log_temperature)
         else:
             self.register_buffer("log_temperature", log_temperature)
-
-    def _set_embedding_scale(self, embedding_scale: float | str) -> None:
-        automatic = embedding_scale == "auto"
-        number = 1.0 if automatic else check_positive('embedding_scale (a number or "auto")', embedding_scale)  # type: ignore[arg-type]
-        self.automatic_scale = automatic and self._starting_norm() is not None
-        self.register_buffer("embedding_scale", torch.tensor(number))
-        self.register_buffer("embedding_scale_is_set", torch.tensor(not self.automatic_scale))
-        # The buffer's value on the host, None until it is set: asking a GPU every step would stall it.
-        self._host_scale = None if self.automatic_scale else number
-        self._norms_seen = False
-        self.register_load_state_dict_post_hook(ProxyLoss._after_loading)
-
-    def _after_loading(self, _incompatible_keys: Any) -> None:
-        """A loaded scale that was set is taken; one that was not leaves a fixed scale as it was built."""
-        if bool(self.embedding_scale_is_set):
-            self._host_scale = self.embedding_scale.item()
-        elif self.automatic_scale:
-            self._host_scale = None
-        else:
-            assert self._host_scale is not None
-            self._set_scale(torch.tensor(self._host_scale))
-
-    def _set_scale(self, scale: Tensor) -> None:
-        with torch.no_grad():
-            self.embedding_scale.copy_(scale)
-            self.embedding_scale_is_set.fill_(True)
-        self._host_scale = self.embedding_scale.item()
-
-    def _scaled(self, embeddings: Tensor) -> Tensor:
-        if self._host_scale is None:  # not calibrated yet, and evaluating must not calibrate: this batch's own scale
-            mean_norm = torch.linalg.vector_norm(embeddings.detach(), dim=1).mean()
-            return embeddings * self._scale_for(mean_norm)
-        return embeddings * self.embedding_scale.to(embeddings.dtype)
-
-    def _look_at_norms(self, embeddings: Tensor, recalibrate: bool = False) -> None:
-        """On the first batch, warn about normalised embeddings; set the scale if it is to be set and is not yet."""
-        wanted = self.automatic_scale and (recalibrate or self._host_scale is None)
-        if self._starting_norm() is None or (self._norms_seen and not wanted):
-            return
-        norms = torch.linalg.vector_norm(embeddings.detach(), dim=1)
-        if not self._norms_seen and bool(((norms - 1).abs() < 1e-2).all()):
-            warnings.warn(
-                "all embeddings have length one, but this loss uses the norm: pass them as they come", stacklevel=1
-            )
-        self._norms_seen = True
-        if wanted:
-            mean_norm = _mean_over_ranks(norms)
-            if mean_norm > 0:
-                self._set_scale(self._scale_for(mean_norm))
-
-    def _scale_for(self, mean_norm: Tensor) -> Tensor:
-        """The factor that brings a mean norm to the starting norm; 1 if all norms are zero."""
-        target = self._starting_norm()
-        assert target is not None
-        return torch.where(mean_norm > 0, target / mean_norm.clamp(min=torch.finfo(mean_norm.dtype).tiny), 1.0)
-
-
-def _mean_over_ranks(norms: Tensor) -> Tensor:
-    """The mean over the batches of all processes of a distributed training, which must share one scale."""
-    total = torch.stack([norms.sum(), norms.new_tensor(len(norms))])
-    if torch.distributed.is_available() and torch.distributed.is_initialized():
-        torch.distributed.all_reduce(total)
-    return total[0] / total[1]
 
 
 def starting_concentration(slope: Tensor, temperature: float) -> float:

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from ..functional.pairing import detach_zero_rows
 from .base import ProxyLoss
+from .collectives import gather
 
 
 class JointProxyLoss(BaseMetricLossFunction):
@@ -23,16 +24,30 @@ class JointProxyLoss(BaseMetricLossFunction):
         probabilistic: one of this package's proxy losses.
         guidance: a PML loss with `.proxies` of the same shape, such as ProxyAnchorLoss or ProxyNCALoss.
         weight: ω ≥ 0.
+        gather_guidance: in a distributed training, the guidance loss sees the images of all ranks, for it may couple
+            them, as ProxyAnchorLoss does; the probabilistic loss sees each rank's own. Then wrap the whole in
+            DistributedDataParallel.
         **kwargs: PML's `embedding_regularizer`, `collect_stats`, … Give reducers to the two losses themselves.
 
     Needs an optimizer. Reducer input: the two losses reduce themselves; the sum arrives already reduced.
     """
 
-    def __init__(self, probabilistic: ProxyLoss, guidance: nn.Module, weight: float = 1.0, **kwargs: Any):
+    def __init__(
+        self,
+        probabilistic: ProxyLoss,
+        guidance: nn.Module,
+        weight: float = 1.0,
+        gather_guidance: bool = False,
+        **kwargs: Any,
+    ):
         super().__init__(**kwargs)
         if not isinstance(probabilistic, ProxyLoss):
             raise TypeError(f"probabilistic must be a proxy loss of pml_nivmf, got {type(probabilistic).__name__}")
         _check_shareable(probabilistic.proxies, guidance)
+        if probabilistic.sharded:
+            raise ValueError("sharded=True and a guidance loss do not go together: it needs all proxies on one device")
+        if probabilistic.sparse:
+            raise ValueError("sparse=True and a guidance loss do not go together: it has gradients for all proxies")
         if not 0 <= weight < math.inf:
             raise ValueError(f"weight must be a number of at least 0, got {weight}")
         self.probabilistic = probabilistic
@@ -40,6 +55,7 @@ class JointProxyLoss(BaseMetricLossFunction):
         self._tie()
         self.register_load_state_dict_post_hook(JointProxyLoss._tie)  # loading with assign=True unties
         self.weight = float(weight)
+        self.gather_guidance = bool(gather_guidance)
         self.add_to_recordable_attributes(list_of_names=["weight"], is_stat=False)
 
     def _tie(self, _incompatible_keys: Any = None) -> None:
@@ -70,6 +86,9 @@ class JointProxyLoss(BaseMetricLossFunction):
         loss = self.probabilistic(embeddings, labels, indices_tuple, **references)
         # PML's losses cast their proxies to the embeddings' dtype, for good: never let them see another one.
         guiding = detach_zero_rows(embeddings.to(self.proxies.dtype))
+        if self.gather_guidance:
+            assert labels is not None  # the probabilistic loss has asked for them
+            guiding, labels = gather(guiding), gather(labels)
         loss = loss + self.weight * self.guidance(guiding, labels, indices_tuple)
         return {"loss": {"losses": loss, "indices": None, "reduction_type": "already_reduced"}}
 

@@ -1,17 +1,16 @@
 """Proxy losses with non-isotropic vMF proxies: EL-nivMF, and the distribution-to-point d_nivMF."""
 
-import math
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from ..checks import check_option, check_positive
 from ..distances import ExpectedLikelihoodNivMFDistance, NivMFDistance, NivMFReferenceDistance
 from ..functional.nivmf import nivmf_terms
 from ..functional.pairing import CROSS
 from .base import ProxyLoss, starting_concentration
-from .embedding_scale import starting_norm
+from .embedding_scale import CONCENTRATION_PER_DIMENSION, starting_norm
 
 
 class NivMFSoftmaxLoss(ProxyLoss):
@@ -25,33 +24,32 @@ class NivMFSoftmaxLoss(ProxyLoss):
         embedding_size: int,
         distance: NivMFReferenceDistance,
         initial_concentration: float | None,
-        concentration: str,
         temperature_position: str,
         **kwargs: Any,
     ):
         super().__init__(num_classes, embedding_size, distance=distance, **kwargs)
-        check_option("concentration", concentration, ("per_class", "shared"))
         self.temperature_position = check_option("temperature_position", temperature_position, ("inside", "outside"))
         if initial_concentration is None:
-            slope = distance.slope_per_unit(torch.tensor(starting_norm(embedding_size)), embedding_size)
+            norm = starting_norm(embedding_size, self.initial_norm_per_dim)
+            slope = distance.slope_per_unit(torch.tensor(norm), embedding_size)
             initial_concentration = starting_concentration(slope, self.initial_temperature)
-        start = math.log(check_positive("initial_concentration", initial_concentration))
-        rows = num_classes if concentration == "per_class" else 1
-        self.log_concentration = nn.Parameter(torch.full((rows, embedding_size), start))
+        start = check_positive("initial_concentration", initial_concentration)
+        self._set_concentrations(start, len(self.proxies), embedding_size)
 
     @property
     def concentration(self) -> Tensor:
         """κ_m of every class, (C, M)."""
-        return torch.exp(self.log_concentration).expand_as(self.proxies)
+        return torch.exp(self._log_concentration_of(*self._concentration_rows())).expand_as(self.proxies)
 
     def _class_parameters(self) -> tuple[Tensor, ...]:
-        return self.proxies, self.log_concentration.expand_as(self.proxies)
+        return self.proxies, *self._concentration_rows()
 
     def _query(self, embeddings: Tensor) -> Tensor:
         return self.distance.draw(embeddings)
 
     def _logits(self, query: Tensor, *class_parameters: Tensor) -> Tensor:
-        proxies, log_concentration = class_parameters
+        proxies, *rows = class_parameters
+        log_concentration = self._log_concentration_of(*rows).to(proxies.dtype).expand_as(proxies)
         terms = nivmf_terms(proxies, log_concentration, self.distance.normalizer)
         if self.temperature_position == "inside":
             return self.distance.tempered_log_likelihood(query, terms, CROSS, self.temperature)
@@ -81,11 +79,26 @@ class NonIsotropicVMFLoss(NivMFSoftmaxLoss):
         temperature_position: "inside", log (1/N)Σ ρ(z_i)^{1/t} (the paper's Algorithm 1), or "outside", −d/t (its
             Eq. 6). The same for t = 1.
         initial_concentration: κ_cm at the start; None chooses it so that the softmax starts at a cosine scale of 16.
-        concentration: "per_class", (C, M) parameters, or "shared", one row for all classes.
+        concentration: "per_class", (C, M) parameters; "shared", one row for all classes; or "shared_plus_deviation":
+            log κ_c = log κ_shared + δ_c with (C, M) deviations δ that start at zero and that a penalty draws back to
+            it, so that classes with few images keep close to the shape that all classes share.
         embedding_scale: factor on the embeddings; "auto" sets it once, at warm start or on the first training batch,
             so that the mean ‖z‖ starts at 4·M, where a vMF in M dimensions is neither noise nor a point. It is a
             buffer in the state_dict. A number fixes it; 1.0 is the paper's reading.
-        chunk_size: classes computed at a time; None computes all at once.
+        initial_norm_per_dim: what "auto" brings the mean ‖z‖/M to. Images start as 4·M: small values make them vague,
+            large ones make them points.
+        chunk_size: classes computed at a time, and again in the backward: memory beyond parameters and gradients is
+            that of one chunk. None computes all at once.
+        negative_samples: in training, compare with the batch's classes and this many others, drawn anew for each
+            batch; the others' logits are raised by the logarithm of the inverse sampling rate. None: with all.
+        sparse: with negative_samples, gradients of proxies and concentrations are sparse, for torch.optim.SparseAdam:
+            a step then costs nothing for classes that were not drawn (see `param_groups`).
+        sharded: each rank of a distributed training owns C/K of the classes: `proxies` and concentrations have their
+            rows only. Wrap the loss in DistributedDataParallel as the model; see `whole_state_dict`.
+        concentration_regularizer: the penalty on δ, any PML regularizer that is least at zero, such as
+            LpRegularizer(); None: mean(δ²). It is added to the loss as a PML sub-loss of its own,
+            "concentration_reg_loss", as `weight_regularizer` is.
+        concentration_reg_weight: λ ≥ 0, the penalty's factor.
         **kwargs: PML's `reducer`, `weight_regularizer`, `embedding_regularizer`, `weight_init_func`, …
 
     Needs an optimizer: proxies, concentrations and temperature are parameters (see `param_groups`).
@@ -108,6 +121,7 @@ class NonIsotropicVMFLoss(NivMFSoftmaxLoss):
         initial_concentration: float | None = None,
         concentration: str = "per_class",
         embedding_scale: float | str = "auto",
+        initial_norm_per_dim: float = CONCENTRATION_PER_DIMENSION,
         chunk_size: int | None = None,
         **kwargs: Any,
     ):
@@ -121,12 +135,13 @@ class NonIsotropicVMFLoss(NivMFSoftmaxLoss):
             initial_concentration=initial_concentration,
             concentration=concentration,
             embedding_scale=embedding_scale,
+            initial_norm_per_dim=initial_norm_per_dim,
             chunk_size=chunk_size,
             **kwargs,
         )
 
     def _starting_norm(self) -> float:
-        return starting_norm(self.embedding_size)
+        return starting_norm(self.embedding_size, self.initial_norm_per_dim)
 
 
 class NivMFProxyLoss(NivMFSoftmaxLoss):
@@ -144,8 +159,21 @@ class NivMFProxyLoss(NivMFSoftmaxLoss):
         temperature: initial t > 0.
         learnable_temperature: whether t is trained.
         initial_concentration: κ_cm at the start; None: 16·t.
-        concentration: "per_class", (C, M) parameters, or "shared", one row for all classes.
-        chunk_size: classes computed at a time; None computes all at once.
+        concentration: "per_class", (C, M) parameters; "shared", one row for all classes; or "shared_plus_deviation":
+            log κ_c = log κ_shared + δ_c with (C, M) deviations δ that start at zero and that a penalty draws back to
+            it, so that classes with few images keep close to the shape that all classes share.
+        chunk_size: classes computed at a time, and again in the backward: memory beyond parameters and gradients is
+            that of one chunk. None computes all at once.
+        negative_samples: in training, compare with the batch's classes and this many others, drawn anew for each
+            batch; the others' logits are raised by the logarithm of the inverse sampling rate. None: with all.
+        sparse: with negative_samples, gradients of proxies and concentrations are sparse, for torch.optim.SparseAdam:
+            a step then costs nothing for classes that were not drawn (see `param_groups`).
+        sharded: each rank of a distributed training owns C/K of the classes: `proxies` and concentrations have their
+            rows only. Wrap the loss in DistributedDataParallel as the model; see `whole_state_dict`.
+        concentration_regularizer: the penalty on δ, any PML regularizer that is least at zero, such as
+            LpRegularizer(); None: mean(δ²). It is added to the loss as a PML sub-loss of its own,
+            "concentration_reg_loss", as `weight_regularizer` is.
+        concentration_reg_weight: λ ≥ 0, the penalty's factor.
         **kwargs: PML's `reducer`, `weight_regularizer`, `embedding_regularizer`, `weight_init_func`, …
 
     Needs an optimizer: proxies, concentrations and temperature are parameters (see `param_groups`).

@@ -1,11 +1,65 @@
-"""Checks of what is handed to the calculator: each names the offending value and, where there is one, the remedy."""
+"""Checks of what is handed over: each names the offending value and, where there is one, the remedy."""
 
 from collections.abc import Iterable
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from ..checks import check_count
+from ..checks import NotFiniteError, check_count
+
+
+class UndefinedMetricError(ValueError):
+    """The data are sound, but the metric has no value for them, such as an AUROC where everything is right."""
+
+
+def as_scores(name: str, values: Any) -> Tensor:
+    """One number an item, float64, (items,), at least one and no NaN; infinities are ordered like other numbers."""
+    scores = _as_tensor(values).double()
+    if scores.ndim != 1 or len(scores) == 0:
+        raise ValueError(f"{name} must have shape (items,) with at least one item, got {tuple(scores.shape)}")
+    if bool(torch.isnan(scores).any()):
+        raise ValueError(
+            f"{name} holds NaN, first in row {int(torch.isnan(scores).nonzero()[0])}: leave such items out"
+        )
+    return scores
+
+
+def as_outcomes(name: str, values: Any, count: int) -> Tensor:
+    """Whether each of `count` items was right: booleans, or numbers that are 0 or 1; float64, (items,)."""
+    outcomes = as_scores(name, values)
+    if len(outcomes) != count:
+        raise ValueError(f"{name} must have one entry for each of {count} items, got {len(outcomes)}")
+    odd = (outcomes != 0) & (outcomes != 1)
+    if bool(odd.any()):
+        raise ValueError(f"{name} must be true or false, 1 or 0, got {float(outcomes[odd][0])}")
+    return outcomes
+
+
+def as_embeddings(name: str, values: Any) -> Tensor:
+    """(items, size), at least one of each, finite, in the floating-point dtype it came in."""
+    embeddings = _as_tensor(values)
+    embeddings = embeddings if embeddings.is_floating_point() else embeddings.double()
+    if embeddings.ndim != 2 or 0 in embeddings.shape:
+        raise ValueError(f"{name} must have shape (items, size) with at least one item, got {tuple(embeddings.shape)}")
+    finite = torch.isfinite(embeddings).all(dim=1)
+    if not bool(finite.all()):
+        raise ValueError(f"{name} holds NaN or infinity, first in row {int((~finite).nonzero()[0])}")
+    return embeddings
+
+
+def as_labels(name: str, values: Any, count: int) -> Tensor:
+    """One label for each of `count` items, (items,)."""
+    labels = _as_tensor(values)
+    if labels.shape != (count,):
+        raise ValueError(f"{name} must have one entry for each of {count} items, got shape {tuple(labels.shape)}")
+    return labels
+
+
+def _as_tensor(values: Any) -> Tensor:
+    """torch would make float32 of Python's numbers, and ties of what is none."""
+    return values.detach() if isinstance(values, Tensor) else torch.as_tensor(np.asarray(values))
 
 
 def check_counts(name: str, values: Iterable[int]) -> tuple[int, ...]:
@@ -49,9 +103,9 @@ def check_embeddings(name: str, embeddings: Tensor, labels: Tensor) -> None:
 def _raise_not_finite(name: str, embeddings: Tensor, norms: Tensor) -> None:
     row = int((~torch.isfinite(norms * norms)).nonzero()[0])
     if bool(torch.isfinite(embeddings[row]).all()):
-        raise ValueError(f"{name} embeddings: the norm of row {row} is too large to be squared in {norms.dtype}")
+        raise NotFiniteError(f"{name} embeddings: the norm of row {row} is too large to be squared in {norms.dtype}")
     kind = "NaN" if bool(torch.isnan(embeddings[row]).any()) else "infinity"
-    raise ValueError(
+    raise NotFiniteError(
         f"{name} embeddings hold {kind}, first in row {row}: look at the learning rate, or load an earlier checkpoint"
     )
 

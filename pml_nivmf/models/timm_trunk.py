@@ -7,7 +7,7 @@ import timm
 from torch import Tensor, nn
 
 from .names import unknown_model
-from .weights import load_weights
+from .weights import load_weights, no_pickled_code
 
 
 class TimmTrunk(nn.Module):
@@ -51,11 +51,15 @@ def _check(name: str, kwargs: dict[str, Any]) -> None:
     for taken in ("num_classes", "features_only"):
         if taken in kwargs:
             raise ValueError(f"{taken}={kwargs[taken]!r} cannot be chosen: a trunk gives pooled features, no classes")
+    for loader in ("pretrained_cfg", "pretrained_cfg_overlay", "checkpoint_path"):
+        if loader in kwargs:  # some of timm's versions unpickle what these name
+            raise ValueError(f"{loader} cannot be chosen: load a local file with weights_file")
 
 
 def _create(name: str, pretrained: bool, kwargs: dict[str, Any]) -> nn.Module:
     try:
-        return timm.create_model(name, pretrained=pretrained, num_classes=0, **kwargs)
+        with no_pickled_code():
+            return timm.create_model(name, pretrained=pretrained, num_classes=0, **kwargs)
     except OSError as error:
         raise OSError(
             f"the pretrained weights of timm's {name} could not be downloaded ({error}): "

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torchvision import models
 
 from .names import unknown_model
-from .weights import load_weights
+from .weights import load_weights, no_pickled_code
 
 _CLASSES = 1000  # ImageNet's, as in all of torchvision's weights
 _AUXILIARY = ("aux1", "aux2", "AuxLogits")  # side classifiers of GoogLeNet and Inception-V3, used in training only
@@ -66,7 +66,8 @@ def _options(name: str, loads_file: bool) -> dict[str, Any]:
 
 def _create(name: str, weights: str | None, options: dict[str, Any]) -> nn.Module:
     try:
-        model: nn.Module = models.get_model(name, weights=weights, **options)
+        with no_pickled_code():
+            model: nn.Module = models.get_model(name, weights=weights, **options)
     except OSError as error:
         raise OSError(
             f"the pretrained weights of torchvision's {name} could not be downloaded ({error}): "

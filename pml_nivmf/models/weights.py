@@ -1,7 +1,9 @@
 """State dicts from local files: read without running pickled code, loaded without silent gaps."""
 
+import contextlib
+import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from timm.models import load_state_dict
@@ -29,6 +31,21 @@ def load_weights(model: nn.Module, file: str | Path, ignored: Iterable[str]) -> 
             "Check that it was saved from the model named here"
         )
     model.load_state_dict({key: state[key] for key in wanted})
+
+
+@contextlib.contextmanager
+def no_pickled_code() -> Iterator[None]:
+    """Within the block torch.load runs no code, also where a library of an older day asks it to."""
+    name = "TORCH_FORCE_WEIGHTS_ONLY_LOAD"
+    before = os.environ.get(name)
+    os.environ[name] = "1"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[name]
+        else:
+            os.environ[name] = before
 
 
 def _read(file: str | Path) -> dict[str, Tensor]:

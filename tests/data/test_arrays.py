@@ -70,6 +70,18 @@ def test_training_draws_among_original_and_views(tmp_path):
     assert all(np.array_equal(splits.validation[0][0].numpy(), raw["x_train"][held]) for _ in range(10))
 
 
+@pytest.mark.parametrize("standardize", [True, False])
+def test_degraded_features_go_the_way_of_the_test_features(tmp_path, standardize):
+    chance = np.random.default_rng(3)
+    path = features(tmp_path / "f.npz", x_test_degraded=chance.normal(size=(40, 4)).astype(np.float16))
+    splits, raw = FeatureArrays(path, standardize=standardize), np.load(path)
+    clean, degraded = stacked(splits.test).numpy(), stacked(splits.test_degraded).numpy()
+    slope = (clean[1] - clean[0]) / (raw["x_test"][1] - raw["x_test"][0])  # the map is the same for both
+    assert np.allclose(degraded, clean[0] + (raw["x_test_degraded"] - raw["x_test"][0]) * slope, atol=1e-4)
+    assert splits.test_degraded.labels.tolist() == splits.test.labels.tolist()
+    assert FeatureArrays(features(tmp_path / "g.npz")).test_degraded is None
+
+
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
@@ -82,6 +94,8 @@ def test_training_draws_among_original_and_views(tmp_path):
         ({"x_test": np.zeros((0, 4)), "y_test": np.zeros(0, dtype=int)}, "x_test .* is empty"),
         ({"views_train": np.zeros((2, 39, 4))}, r"views_train .* got float64 \(2, 39, 4\)"),
         ({"views_train": np.full((1, 40, 4), np.inf)}, "views_train .* holds NaN or infinity"),
+        ({"x_test_degraded": np.zeros((39, 4))}, r"x_test_degraded .* \(40, 4\) like x_test, got float64 \(39, 4\)"),
+        ({"x_test_degraded": np.full((40, 4), np.nan)}, "x_test_degraded .* holds NaN or infinity"),
         ({"x_train": np.array([{}] * 40, dtype=object)}, "cannot read .*[Oo]bject arrays"),
         ({"y_train": np.repeat([0, 1], 20)}, "of 2 classes leaves 0 to train on"),
     ],

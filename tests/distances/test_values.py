@@ -42,6 +42,26 @@ def log_density(natural: torch.Tensor, points: torch.Tensor) -> torch.Tensor:
     return float(references.log_normalizer(natural.norm().item(), 3)) + points @ natural
 
 
+@pytest.mark.parametrize("dim", [128, 512])
+@pytest.mark.parametrize("distance", [ExpectedLikelihoodDistance, BhattacharyyaDistance])
+def test_ppk_with_the_papers_fits(distance, dim):
+    """The printed polynomials by hand; right at small concentrations, far off where images are certain."""
+    constant, linear, quadratic = {128: (127, -0.01909, -0.003355), 512: (868, -0.0002662, -0.0009685)}[dim]
+    queries, refs = vectors(3, dim, (0.0, 5.0, 40.0)), vectors(2, dim, (6.0, 20.0), seed=1)
+    fitted = distance(log_normalizer="paper")
+    for z, p in itertools.product(queries, refs):
+        logs = [constant + linear * k + quadratic * k**2 for k in (z.norm(), p.norm(), fitted.gamma * (z + p).norm())]
+        expected = logs[2] - fitted.gamma * (logs[0] + logs[1])
+        torch.testing.assert_close(fitted(z[None], p[None]).squeeze(), expected, rtol=1e-9, atol=1e-6)
+    zero = torch.zeros(1, dim, dtype=torch.float64, requires_grad=True)
+    fitted(zero, refs).sum().backward()
+    assert zero.grad.isfinite().all()
+    spread = fitted(1000 * queries[1:], refs).std() / distance()(1000 * queries[1:], refs).std()
+    assert spread > 2, "in the paper's fit, certain images are sharper than any distribution"
+    with pytest.raises(ValueError, match="dim 128 and 512 only, got 64"):
+        fitted(torch.ones(1, 64), torch.ones(1, 64))
+
+
 def test_kl_by_quadrature():
     points, weights = references.sphere_rule()
     z, p = vectors(1, 3, (7.0,))[0], vectors(1, 3, (2.0,), seed=1)[0]

@@ -110,9 +110,50 @@ def test_mixed_types_are_promoted():
 
 def test_paper_mode_is_loc_and_mean_is_refused():
     loc, k = references.unit(3), torch.tensor([1.0, 2.0, 6.0], dtype=torch.float64)
-    assert torch.equal(NonIsotropicVonMisesFisher(loc, k, normalizer="paper").mode, loc)
-    with pytest.raises(NotImplementedError, match="average rsample"):
-        _ = NonIsotropicVonMisesFisher(loc, k).mean
+    paper = NonIsotropicVonMisesFisher(loc, k, normalizer="paper")
+    assert torch.equal(paper.mode, loc)
+    with pytest.raises(NotImplementedError, match="it has no mean"):
+        _ = paper.mean
+
+
+@pytest.mark.parametrize("concentration", [*CONCENTRATIONS, [0.5, 3.0, 15.0]])
+def test_mean_by_quadrature_on_the_sphere(concentration):
+    points, weights = references.sphere_rule(400)
+    loc = references.unit(2, 3)  # a batch
+    nivmf = NonIsotropicVonMisesFisher(loc, torch.tensor(concentration, dtype=torch.float64))
+    expected = torch.einsum("pb,p,pm->bm", nivmf.log_prob(points.unsqueeze(1)).exp(), weights, points)
+    total = nivmf.log_prob(points.unsqueeze(1)).exp().T @ weights
+    assert (total - 1).abs().max() < 1e-8  # the reference itself is good enough
+    torch.testing.assert_close(nivmf.mean, expected, rtol=0, atol=1e-8)
+
+
+@pytest.mark.parametrize("kappa", [1e-3, 1.0, 50.0, 1e6])
+@pytest.mark.parametrize("dim", [2, 3, 16, 512])
+def test_mean_of_equal_concentrations_is_the_vmf_mean(dim, kappa):
+    loc = references.unit(dim)
+    nivmf = NonIsotropicVonMisesFisher(loc, torch.full((dim,), kappa, dtype=torch.float64))
+    expected = VonMisesFisher(loc, torch.tensor(kappa, dtype=torch.float64)).mean
+    torch.testing.assert_close(nivmf.mean, expected, rtol=1e-10, atol=1e-16)
+
+
+@pytest.mark.parametrize(("dim", "spread"), [(2, 1.0), (5, 2.0), (64, 0.5), (512, 0.3)])
+def test_mean_is_the_mean_of_samples(dim, spread):
+    torch.manual_seed(0)
+    concentration = 5 * torch.exp(spread * torch.randn(dim, dtype=torch.float64))
+    nivmf = NonIsotropicVonMisesFisher(references.unit(dim), concentration)
+    samples = nivmf.rsample((20_000,))
+    deviations = (nivmf.mean - samples.mean(0)) / (samples.std(0) / math.sqrt(len(samples)))
+    assert deviations.abs().max() < 4.5
+
+
+def test_mean_keeps_dtype_and_differentiates():
+    loc, k = references.unit(3), torch.tensor([1.0, 2.0, 6.0], dtype=torch.float64)
+    assert NonIsotropicVonMisesFisher(loc.float(), k.float()).mean.dtype == torch.float32
+
+    def mean(direction, log_k):
+        return NonIsotropicVonMisesFisher(direction / direction.norm(), log_k.exp()).mean
+
+    assert torch.autograd.gradcheck(mean, (loc.requires_grad_(), k.log().requires_grad_()), fast_mode=True)
 
 
 def test_paper_measure_cannot_be_sampled():

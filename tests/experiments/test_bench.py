@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from pml_nivmf import cli
-from pml_nivmf.experiments import bench
+from pml_nivmf.experiments import bench, bench_classes
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +40,7 @@ def test_peak_memory_counts_what_is_alive_at_once():
         del first
         kept[:] = [second + 1]  # 8 MB alive again
 
-    assert bench._peak_megabytes(step, torch.device("cpu")) == pytest.approx(8, abs=0.1)
+    assert bench.peak_megabytes(step, torch.device("cpu")) == pytest.approx(8, abs=0.1)
 
 
 def test_table_and_json(results):
@@ -65,6 +65,9 @@ def test_command(capsys):
         (["bench", "--shape", "4,3"], "four integers B,C,M,N"),
         (["bench", "--shape", "4,0,8,2"], "classes in '4,0,8,2' must be an integer of at least 1, got 0"),
         (["bench", "--rounds", "0", "--shape", "4,3,8,2"], "rounds must be an integer of at least 1, got 0"),
+        (["bench", "--classes", "100,many"], "--classes takes integers such as 100,1000,10000, got '100,many'"),
+        (["bench", "--classes", "100,1"], "must be an integer of at least 2, got 1"),
+        (["bench", "--classes", "100", "--chunk-size", "0"], "--chunk-size must be an integer of at least 1, got 0"),
     ],
 )
 def test_bad_arguments(arguments, message, capsys):
@@ -77,3 +80,23 @@ def test_module_and_help():
     assert "bench" in done.stdout
     done = subprocess.run([sys.executable, "-m", "pml_nivmf", "bench", "--help"], capture_output=True, text=True)
     assert "--json" in done.stdout
+
+
+def test_scaling_table_and_json(capsys):
+    threads = torch.get_num_threads()
+    options = ["--classes", "20,50", "--chunk-size", "8", "--rounds", "1", "--threads", "1"]
+    assert cli.main(["bench", *options, "--json"]) == 0
+    parsed = json.loads(capsys.readouterr().out)
+    assert {row["classes"] for row in parsed} == {20, 50}
+    assert {row["loss"].split(",")[0] for row in parsed} == {"ProxyAnchorLoss", "EL-nivMF", "EL-nivMF analytic"}
+    assert all(row["milliseconds"] > 0 and row["extra_megabytes"] > 0 for row in parsed)
+    baseline = next(row for row in parsed if row["loss"] == "ProxyAnchorLoss")
+    assert baseline["gradient_megabytes"] == baseline["parameter_megabytes"] == pytest.approx(20 * 128 * 4e-6)
+    assert cli.main(["bench", *options]) == 0
+    torch.set_num_threads(threads)
+    assert "50 classes" in capsys.readouterr().out
+
+
+def test_what_would_not_fit_is_not_measured_all_at_once():
+    assert "EL-nivMF, all at once" in bench_classes._losses(10_000, 4096)
+    assert not [name for name in bench_classes._losses(1_000_000, 4096) if "all at once" in name]

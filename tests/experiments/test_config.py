@@ -3,7 +3,7 @@
 import pytest
 from omegaconf import OmegaConf
 
-from pml_nivmf.experiments import config
+from pml_nivmf.experiments import config_files
 from pml_nivmf.experiments.config import compose
 from pml_nivmf.experiments.errors import ConfigError
 from pml_nivmf.experiments.schema import GROUPS
@@ -20,14 +20,14 @@ def experiment(tmp_path, text):
 
 
 def test_every_group_has_a_default_and_every_file_a_description():
-    folder = config.config_folder()
+    folder = config_files.config_folder()
     for group in GROUPS:
-        assert "default" in config.variant_names(group), group
+        assert "default" in config_files.variant_names(group), group
     for path in folder.rglob("*.yaml"):
-        assert len(config.description_of(path)) > 10, path
+        assert len(config_files.description_of(path)) > 10, path
 
 
-@pytest.mark.parametrize("name", config.experiment_names())
+@pytest.mark.parametrize("name", config_files.experiment_names())
 def test_every_experiment_composes_with_every_loss_it_compares(name):
     for loss in compose(name).compare:
         assert list(compose(name, [f"loss={loss}"]).config.loss)
@@ -74,7 +74,7 @@ def test_replace_and_delete(tmp_path):
     assert plain(path)["loss"] == {"ProxyAnchorLoss": {"alpha": 8}}
     assert plain(path, ["sampler=shuffle"])["sampler"] == {}
     assert plain("glyphs", ["loss=proxy_anchor", "loss.ProxyAnchorLoss.margin~DELETE~"])["loss"] == {
-        "ProxyAnchorLoss": {"alpha": 32}
+        "ProxyAnchorLoss": {"alpha": 8}
     }
     assert plain("glyphs", ["loss=proxy_anchor", "loss.ProxyAnchorLoss~OVERRIDE~={alpha: 1}"])["loss"] == {
         "ProxyAnchorLoss": {"alpha": 1}
@@ -115,6 +115,8 @@ def test_bad_overrides_are_named(overrides, message):
         ("a: [1\n", "is not YAML"),
         ("groups: {dataset: 3}\n", "groups.dataset must be a variant's name"),
         ("compare: 3\n", "compare must be a variant's name or a list"),
+        ("compare: [el_nivmf, proxi_nca]\n", "mine.yaml: compare: unknown loss 'proxi_nca': did you mean 'proxy_nca'"),
+        ("groups~OVERRIDE~: {dataset: glyphs}\n", "mine.yaml: unknown key 'groups~OVERRIDE~'"),
         ("compare: [el_nivmf]\nseeds: many\n", "seeds must be an integer of at least 1, got 'many'"),
     ],
 )

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import torch
 from pytorch_metric_learning import losses as pml_losses
-from pytorch_metric_learning import miners, reducers, regularizers, trainers
 from pytorch_metric_learning.losses import BaseMetricLossFunction
 from torch import nn
 from torch.nn import functional as F
@@ -18,10 +17,12 @@ from pml_nivmf.losses import (
     NonIsotropicVMFLoss,
     VMFProxyLoss,
     calibrate_head,
+    move_scale_to_head,
     warm_start_from_loader,
 )
+from pml_nivmf.models import EmbeddingHead
 
-from .variants import ALL, JOINT, NORM_CARRYING, SINGLE
+from .variants import ALL, JOINT, NORM_CARRYING
 
 C, M, B = 5, 16, 12
 
@@ -136,83 +137,6 @@ def test_gradient_near_zero_stays_bounded(make, batch):
         assert embeddings.grad.norm(dim=1).max() < 100
 
 
-@each(SINGLE)
-def test_reducers(make, batch):
-    elements = make(C, M, reducer=reducers.DoNothingReducer())
-    elements(*batch)  # sets the scale
-    torch.manual_seed(1)
-    values = elements(*batch)["loss"]["losses"]
-    assert values.shape == (B,)
-    for reducer, expected in (
-        (None, values.mean()),
-        (reducers.SumReducer(), values.sum()),
-        (reducers.ThresholdReducer(low=0.5), values[values > 0.5].mean()),
-        (reducers.ClassWeightedReducer(torch.arange(1.0, C + 1)), (values * (batch[1] + 1)).mean()),
-    ):
-        loss = make(C, M, reducer=reducer)
-        loss.load_state_dict(elements.state_dict())
-        torch.manual_seed(1)
-        torch.testing.assert_close(loss(*batch), expected)
-
-
-@each(SINGLE)
-def test_regularizers_add_to_the_loss(make, batch):
-    plain = make(C, M)
-    plain(*batch)
-    for name, weights in (("weight", plain.proxies), ("embedding", batch[0])):
-        options = {f"{name}_regularizer": regularizers.LpRegularizer(), f"{name}_reg_weight": 0.25}
-        loss = make(C, M, **options)
-        loss.load_state_dict(plain.state_dict())
-        torch.manual_seed(1)
-        expected = plain(*batch) + 0.25 * weights.norm(dim=1).mean()
-        torch.manual_seed(1)
-        torch.testing.assert_close(loss(*batch), expected)
-        assert torch.isfinite(loss(batch[0].half(), batch[1]))
-
-
-def test_joint_embedding_regularizer(batch):
-    def joint(**options):
-        torch.manual_seed(2)
-        probabilistic = NonIsotropicVMFLoss(C, M, estimator="analytic")
-        return JointProxyLoss(probabilistic, pml_losses.ProxyAnchorLoss(C, M), **options)
-
-    plain, regularised = joint(), joint(embedding_regularizer=regularizers.LpRegularizer())
-    torch.testing.assert_close(regularised(*batch), plain(*batch) + batch[0].norm(dim=1).mean())
-
-
-@each(SINGLE)
-def test_miner_tuples_are_weights_per_sample(make, batch):
-    loss = make(C, M, reducer=reducers.DoNothingReducer())
-    loss(*batch)
-    anchors, others = torch.tensor([0, 0, 1]), torch.tensor([2, 2, 2])
-    torch.manual_seed(1)
-    weighted = loss(*batch, indices_tuple=(anchors, others, anchors))["loss"]["losses"]
-    torch.manual_seed(1)
-    plain = loss(*batch)["loss"]["losses"]
-    weights = torch.zeros(B)
-    weights[[0, 1, 2]] = torch.tensor([4.0, 2.0, 3.0]) / 4  # how often each appears, over the largest count
-    torch.testing.assert_close(weighted, plain * weights)
-
-
-@each(ALL)
-def test_real_miner_and_multiple_losses(make, batch):
-    indices = miners.MultiSimilarityMiner()(*batch)
-    loss = make(C, M)
-    assert torch.isfinite(loss(*batch, indices_tuple=indices))
-    several = pml_losses.MultipleLosses([loss, pml_losses.TripletMarginLoss()], weights=[1, 0.5])
-    several(*batch, indices_tuple=indices).backward()
-    assert torch.isfinite(batch[0].grad).all()
-
-
-@each(ALL)
-def test_references_are_refused_and_labels_required(make, batch):
-    loss = make(C, M)
-    with pytest.raises(ValueError, match="ref_emb is not supported"):
-        loss(*batch, ref_emb=torch.randn(3, M), ref_labels=torch.zeros(3, dtype=torch.long))
-    with pytest.raises(ValueError, match="labels are required"):
-        loss(batch[0])
-
-
 @each(ALL)
 def test_state_dict_round_trip(make, batch):
     loss = make(C, M)
@@ -225,15 +149,6 @@ def test_state_dict_round_trip(make, batch):
     logits = loss.get_logits(batch[0])
     torch.manual_seed(1)
     assert torch.equal(logits, other.get_logits(batch[0]))
-
-
-@each(ALL)
-def test_stats_are_collected(make, batch):
-    loss = make(C, M, collect_stats=True)
-    single = loss.probabilistic if isinstance(loss, JointProxyLoss) else loss
-    loss(*batch)
-    assert single.avg_query_norm > 0
-    assert single.current_temperature == pytest.approx(single.temperature.item())
 
 
 # Bad input ------------------------------------------------------------------------------------------------------
@@ -307,7 +222,10 @@ def test_bad_warm_start_changes_nothing(make, batch):
         ({"normalizer": "none"}, "normalizer"),
         ({"estimator": "guess"}, "estimator"),
         ({"temperature_position": "between"}, "temperature_position must be one of inside, outside, got 'between'"),
-        ({"concentration": "global"}, "concentration must be one of per_class, shared, got 'global'"),
+        (
+            {"concentration": "global"},
+            "concentration must be one of per_class, shared, shared_plus_deviation, got 'global'",
+        ),
     ],
 )
 def test_bad_options_are_named(options, message):
@@ -523,6 +441,23 @@ def test_warm_start_sets_the_scale_and_warns_about_missing_classes():
     assert loss.proxies.requires_grad
 
 
+@pytest.mark.parametrize("make", [NonIsotropicVMFLoss, VMFProxyLoss])
+def test_starting_norm_is_an_option(make):
+    """The softmax starts at the same sharpness whatever the norms are."""
+    torch.manual_seed(0)
+    embeddings, labels = torch.randn(40, M), torch.arange(40) % C
+    spreads = []
+    for per_dim in (2.0, 4.0, 32.0):
+        loss = make(C, M, initial_norm_per_dim=per_dim)
+        loss.warm_start(embeddings, labels)
+        norm = (loss.embedding_scale * embeddings.norm(dim=1).mean()).item()
+        assert norm == pytest.approx(per_dim * M, rel=1e-5)
+        spreads.append(loss.get_logits(embeddings).std(dim=1).mean().item())
+    assert max(spreads) < 1.5 * min(spreads)
+    with pytest.raises(ValueError, match="initial_norm_per_dim must be a positive number, got 0"):
+        make(C, M, initial_norm_per_dim=0)
+
+
 def test_warm_start_from_a_model_and_a_loader():
     torch.manual_seed(0)
     images, labels = torch.randn(50, 8), torch.arange(50) % C
@@ -540,6 +475,54 @@ def test_warm_start_from_a_model_and_a_loader():
     torch.testing.assert_close(by_hand.state_dict(), by_loader.state_dict())
     with pytest.raises(ValueError, match="no batch"):
         warm_start_from_loader(by_loader, model, [])
+
+
+def test_warm_start_of_pml_losses():
+    torch.manual_seed(0)
+    images, labels = torch.randn(50, 8), torch.arange(50) % C
+    head = nn.Linear(8, M)
+    loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(images, labels), batch_size=7)
+    loss = pml_losses.ProxyAnchorLoss(C, M)
+    lengths = loss.proxies.norm(dim=1).detach()
+    warm_start_from_loader(loss, head, loader)
+    means = torch.stack([head(images[labels == c]).mean(0) for c in range(C)])
+    torch.testing.assert_close(loss.proxies, F.normalize(means) * lengths.unsqueeze(1))
+    with pytest.raises(ValueError, match="TripletMarginLoss has no class proxies"):
+        warm_start_from_loader(pml_losses.TripletMarginLoss(), head, loader)
+
+
+def test_warm_start_sees_the_embeddings_that_training_will_see():
+    """A fresh batch norm's own statistics would make eval-mode embeddings 20 times too short here."""
+    torch.manual_seed(0)
+    images, labels = 0.05 * torch.randn(60, 8), torch.arange(60) % C
+    model = nn.Sequential(nn.Linear(8, 32, bias=False), nn.BatchNorm1d(32), nn.ReLU(), nn.Linear(32, M))
+    loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(images, labels), batch_size=60)
+    loss = NonIsotropicVMFLoss(C, M)
+    warm_start_from_loader(loss, model, loader)
+    assert model[1].momentum == 0.1
+    in_training = model(images).norm(dim=1).mean() * loss.embedding_scale
+    assert in_training.item() == pytest.approx(4 * M, rel=0.02)
+    statistics = model[1].running_var.clone()
+    warm_start_from_loader(loss, model, loader)
+    assert torch.equal(model[1].running_var, statistics), "statistics that are there are not touched"
+
+
+@pytest.mark.parametrize("joint", [False, True])
+def test_scale_moves_to_the_head_and_the_loss_sees_the_same(joint):
+    torch.manual_seed(0)
+    features, labels = torch.randn(50, 8), torch.arange(50) % C
+    head = EmbeddingHead(8, M)
+    loss = NonIsotropicVMFLoss(C, M, estimator="analytic")
+    if joint:
+        loss = JointProxyLoss(loss, pml_losses.ProxyAnchorLoss(C, M), weight=1.0)
+    loss.warm_start(head(features).detach(), labels)
+    before = loss(head(features), labels)
+    move_scale_to_head(loss, head)
+    assert head(features).norm(dim=1).mean().item() == pytest.approx(4 * M, rel=1e-4)
+    torch.testing.assert_close(loss(head(features), labels), before)
+    fixed = NonIsotropicVMFLoss(C, M, embedding_scale=3.0)
+    move_scale_to_head(fixed, head)
+    assert fixed.embedding_scale.item() == 3.0
 
 
 @each(ALL)
@@ -618,28 +601,4 @@ def test_defaults_train_out_of_the_box(make, dim):
         optimizer.step()
     loss.eval()
     accuracy = (loss.get_logits(head(features)).argmax(1) == labels).float().mean()
-    assert accuracy > 0.95
-
-
-@each({name: ALL[name] for name in ("EL-nivMF", "EL-vMF", "nivMF", "Cos", "PANC + EL-nivMF")})
-def test_pml_trainer(make, capsys):
-    """MetricLossOnly with ProxyAnchorLoss replaced by ours, nothing else changed."""
-    torch.manual_seed(0)
-    features, labels = toy_problem()
-    trunk, loss = nn.Linear(32, M), make(10, M)
-    trainer = trainers.MetricLossOnly(
-        models={"trunk": trunk},
-        optimizers={
-            "trunk_optimizer": torch.optim.Adam(trunk.parameters(), lr=1e-2),
-            "metric_loss_optimizer": torch.optim.Adam(loss.param_groups(1e-2, proxy_lr=0.1)),
-        },
-        batch_size=64,
-        loss_funcs={"metric_loss": loss},
-        dataset=torch.utils.data.TensorDataset(features, labels),
-        mining_funcs={},
-        data_device=torch.device("cpu"),
-        dataloader_num_workers=0,
-    )
-    trainer.train(num_epochs=12)
-    accuracy = (loss.get_logits(trunk(features)).argmax(1) == labels).float().mean()
     assert accuracy > 0.95

@@ -28,7 +28,11 @@ NORM_CARRYING = {
     "EL-nivMF outside": lambda c, m, **k: NonIsotropicVMFLoss(
         c, m, temperature=0.5, temperature_position="outside", **k
     ),
+    "EL-nivMF deviations": lambda c, m, **k: NonIsotropicVMFLoss(
+        c, m, estimator="analytic", concentration="shared_plus_deviation", **k
+    ),
     "EL-vMF": _vmf(),
+    "EL-vMF deviations": _vmf(concentration="shared_plus_deviation"),
     "B-vMF": _vmf(distance=BhattacharyyaDistance()),
     "PPK": _vmf(distance=PPKDistance(0.3)),
     "KL-vMF": _vmf(distance=KLDistance()),

@@ -1,11 +1,8 @@
-"""Our distances wherever PML accepts one."""
+"""What all distances do by themselves; tests/conformance has them inside PML's losses, miners and search."""
 
 import pytest
 import torch
-from pytorch_metric_learning import losses, miners
-from pytorch_metric_learning.distances import BaseDistance, BatchedDistance
-from pytorch_metric_learning.utils.accuracy_calculator import AccuracyCalculator
-from pytorch_metric_learning.utils.inference import CustomKNN, MatchFinder
+from pytorch_metric_learning.distances import BaseDistance
 
 from pml_nivmf.distances import (
     BhattacharyyaDistance,
@@ -90,84 +87,6 @@ def test_monte_carlo_pairwise_is_the_diagonal_with_the_same_noise(batch):
     matrix = distance(queries, packed())
     torch.manual_seed(3)
     torch.testing.assert_close(distance.pairwise_distance(queries, packed()), matrix.diagonal())
-
-
-@pytest.mark.parametrize("make", ALL)
-@pytest.mark.parametrize(
-    "loss",
-    [losses.TripletMarginLoss, losses.NTXentLoss, losses.ContrastiveLoss, losses.MultiSimilarityLoss, losses.NCALoss],
-)
-def test_pair_and_triplet_losses(make, loss, batch):
-    embeddings, labels = batch
-    value = loss(distance=make())(embeddings, labels)
-    value.backward()
-    assert torch.isfinite(value)
-    assert torch.isfinite(embeddings.grad).all()
-
-
-@pytest.mark.parametrize("make", NIVMF)
-def test_asymmetric_use_against_packed_references(make, batch):
-    """PML's ref_emb: images against nivMF proxies in an ordinary triplet loss."""
-    embeddings, labels = batch
-    refs = packed().requires_grad_()
-    loss = losses.TripletMarginLoss(distance=make(), margin=100.0)
-    loss(embeddings, labels, ref_emb=refs, ref_labels=torch.arange(4)).backward()
-    assert refs.grad.abs().sum() > 0
-    assert torch.isfinite(embeddings.grad).all()
-
-
-@pytest.mark.parametrize("make", ALL)
-@pytest.mark.parametrize("miner", [miners.MultiSimilarityMiner, miners.TripletMarginMiner, miners.BatchHardMiner])
-def test_miners(make, miner, batch):
-    """Positives and negatives are what the labels say, whatever the distance."""
-    labels = batch[1]
-    indices = miner(distance=make())(*batch)
-    anchors, positives = indices[:2]
-    others, negatives = (indices[0], indices[2]) if len(indices) == 3 else indices[2:]
-    assert len(negatives) > 0 or miner is not miners.BatchHardMiner  # the others may find nothing hard
-    assert (labels[anchors] == labels[positives]).all()
-    assert (labels[others] != labels[negatives]).all()
-
-
-@pytest.mark.parametrize("make", DETERMINISTIC)
-def test_batched_distance_is_the_whole_matrix(make, batch):
-    embeddings = batch[0].detach()
-    rows = []
-    BatchedDistance(make(), iter_fn=lambda matrix, start, end: rows.append(matrix), batch_size=7)(embeddings)
-    torch.testing.assert_close(torch.cat(rows), make()(embeddings))
-
-
-@pytest.mark.parametrize("make", ALL)
-@pytest.mark.parametrize("batch_size", [None, 6])
-def test_accuracy_calculator_with_custom_knn(make, batch_size, batch):
-    embeddings, labels = batch[0].detach(), batch[1]
-    calculator = AccuracyCalculator(
-        include=("precision_at_1", "mean_average_precision_at_r"), knn_func=CustomKNN(make(), batch_size=batch_size)
-    )
-    accuracies = calculator.get_accuracy(embeddings, labels)
-    assert accuracies["precision_at_1"] > 0.8
-
-
-@pytest.mark.parametrize("make", DETERMINISTIC)
-def test_match_finder(make, batch):
-    embeddings = batch[0].detach()
-    distance = make()
-    matrix = distance(embeddings, embeddings)
-    finder = MatchFinder(distance, threshold=matrix.median().item())
-    assert finder.get_matching_pairs(embeddings).sum() == (matrix <= matrix.median()).sum()
-    near, far = int(matrix[0].argmin()), int(matrix[0].argmax())
-    assert finder.is_match(embeddings[:1], embeddings[near : near + 1]) is True
-    assert finder.is_match(embeddings[:1], embeddings[far : far + 1]) is False
-
-
-@pytest.mark.parametrize("make", ALL)
-def test_collect_stats(make, batch):
-    embeddings, _ = batch
-    distance = make(collect_stats=True)
-    distance(embeddings)
-    expected = embeddings.norm(dim=1).mean().item()
-    assert distance.initial_avg_query_norm == pytest.approx(expected)
-    assert distance.final_avg_ref_norm == pytest.approx(expected, rel=1e-5)
 
 
 def test_stats_of_packed_references_are_their_concentrations(batch):

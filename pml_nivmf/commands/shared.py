@@ -1,0 +1,29 @@
+"""What several commands share: plugins, and the exit code of an interrupt."""
+
+import argparse
+from typing import TypeAlias
+
+Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
+
+INTERRUPTED = 130  # what a shell reports for Ctrl-C
+
+
+def add_plugin(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--plugin", action="append", default=[], metavar="FILE.py", help='a file that calls register("loss", MyLoss)'
+    )
+
+
+def refuse_torchrun(command: str) -> None:
+    """For commands of which torchrun would start several that know nothing of each other."""
+    from ..experiments import distributed
+
+    if distributed.is_launched():
+        raise ValueError(f"`{command}` starts its own processes: leave torchrun out, it is for `run`")
+
+
+def load_plugins(options: argparse.Namespace) -> None:
+    from ..experiments import registry
+
+    for plugin in options.plugin:
+        registry.load_plugin(plugin)

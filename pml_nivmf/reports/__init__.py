@@ -1,0 +1,1 @@
+"""What people look at: figures from plain arrays. Imports functional, distributions and metrics, never experiments."""

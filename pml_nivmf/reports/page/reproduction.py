@@ -1,0 +1,58 @@
+"""Where it was run, and how to run it again."""
+
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from ..html import Markup, join, tag
+from ..run_folders import Found
+from .section import Section, scrolling
+
+_VERSIONS = ("pml_nivmf", "git_commit", "python", "platform", "cuda")
+
+
+def environment(found: Found) -> Section | None:
+    facts: dict[str, list[Any]] = {name: [run.environment.get(name) for run in found.runs] for name in _VERSIONS}
+    packages = dict.fromkeys(name for run in found.runs for name in run.environment.get("packages", {}))
+    facts |= {name: [run.environment.get("packages", {}).get(name) for run in found.runs] for name in packages}
+    rows = [_row(name, values) for name, values in facts.items() if any(value is not None for value in values)]
+    if not rows:
+        return None
+    caption = "Where the runs were made; marked where they differ"
+    table = tag("table", tag("caption", caption), tag("tbody", rows), class_="settings")
+    return Section("Environment", scrolling(table, caption))
+
+
+def _row(name: str, values: Sequence[Any]) -> Markup:
+    different = list(dict.fromkeys("–" if value is None else str(value) for value in values))
+    text = ", ".join(different)
+    cell = tag("mark", text) if len(different) > 1 else text
+    return tag("tr", tag("th", name, scope="row"), tag("td", tag("code", cell)))
+
+
+def reproduction(found: Found) -> Section:
+    commands = dict.fromkeys(str(run.environment["command"]) for run in found.runs if "command" in run.environment)
+    alone = "One run alone, with its seed: save its configuration from above, or take config.yaml from its folder, and"
+    return Section(
+        "Reproduce",
+        join(
+            tag("p", "The commands that made these runs:"),
+            _code(list(commands) or ["not recorded"]),
+            tag("p", alone),
+            _code(["pml-nivmf run config.yaml general.run_dir=again"]),
+            tag("p", "This page:"),
+            _code([shlex.join(["pml-nivmf", "report", *_folders(found)])]),
+        ),
+    )
+
+
+def _folders(found: Found) -> list[str]:
+    """As one would type them here."""
+    folder = found.folder if len(found.groups) > 1 else found.folder / found.groups[0].name
+    here = Path.cwd()
+    return [str(folder.relative_to(here) if here in folder.parents else folder)]
+
+
+def _code(lines: Sequence[str]) -> Markup:
+    return tag("pre", tag("code", "\n".join(lines)))

@@ -1,0 +1,8 @@
+"""The README says what the suite found."""
+
+from .table import README, in_readme
+
+
+def test_the_table_is_current():
+    text = README.read_text()
+    assert text == in_readme(text), "run `python -m tests.conformance.table`"

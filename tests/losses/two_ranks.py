@@ -1,0 +1,200 @@
+"""What each of two gloo ranks computes for test_distributed: one launch for all cases, for imports take longest."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from pytorch_metric_learning import losses as pml
+from pytorch_metric_learning import miners
+from pytorch_metric_learning.distances import CosineSimilarity
+from pytorch_metric_learning.regularizers import LpRegularizer
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from pml_nivmf.distances import KLDistance
+from pml_nivmf.losses import (
+    GatheredLoss,
+    GatheredMiner,
+    JointProxyLoss,
+    NivMFProxyLoss,
+    NonIsotropicVMFLoss,
+    VMFProxyLoss,
+    load_whole_state_dict,
+    whole_state_dict,
+)
+from pml_nivmf.losses.collectives import broadcast_rows
+
+RANKS, CLASSES, SIZE, WIDTH, BATCH = 2, 7, 5, 6, 12
+
+Build = Callable[..., nn.Module]
+OURS: dict[str, Build] = {
+    "el_vmf": lambda **k: VMFProxyLoss(CLASSES, SIZE, **k),
+    "kl_vmf": lambda **k: VMFProxyLoss(CLASSES, SIZE, distance=KLDistance(), **k),
+    "cosine": lambda **k: VMFProxyLoss(CLASSES, SIZE, distance=CosineSimilarity(), **k),
+    "nivmf": lambda **k: NivMFProxyLoss(CLASSES, SIZE, **k),
+    "el_nivmf": lambda **k: NonIsotropicVMFLoss(CLASSES, SIZE, n_samples=3, **k),  # with shared noise
+    "analytic_in_chunks": lambda **k: NonIsotropicVMFLoss(CLASSES, SIZE, estimator="analytic", chunk_size=2, **k),
+    "regularised": lambda **k: NonIsotropicVMFLoss(
+        CLASSES,
+        SIZE,
+        estimator="analytic",
+        concentration="shared_plus_deviation",
+        weight_regularizer=LpRegularizer(),
+        embedding_regularizer=LpRegularizer(),
+        **k,
+    ),
+}
+COUPLED: dict[str, Build] = {
+    "proxy_anchor": lambda: pml.ProxyAnchorLoss(CLASSES, SIZE),
+    "triplets": lambda: pml.TripletMarginLoss(),
+    "normalized_softmax": lambda: pml.NormalizedSoftmaxLoss(CLASSES, SIZE),
+}
+
+
+def hard_triplets() -> nn.Module:
+    return miners.TripletMarginMiner(type_of_triplets="hard")
+
+
+def joint(gather_guidance: bool) -> JointProxyLoss:
+    guidance = pml.ProxyAnchorLoss(CLASSES, SIZE)
+    return JointProxyLoss(OURS["el_nivmf"](), guidance, weight=0.7, gather_guidance=gather_guidance)
+
+
+def batch(step: int) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(step)
+    features = torch.randn(BATCH, WIDTH, generator=generator, dtype=torch.float64)
+    return features, torch.randint(0, CLASSES, (BATCH,), generator=generator)
+
+
+def model_and_loss(build: Callable[[], nn.Module]) -> tuple[nn.Module, nn.Module]:
+    torch.manual_seed(1)
+    model, loss = nn.Linear(WIDTH, SIZE).double(), build().double()
+    return model, loss
+
+
+def load_unsharded(loss: nn.Module, sharded: nn.Module) -> None:
+    load_whole_state_dict(sharded, {"loss": loss.state_dict()})
+
+
+def share_noise(loss: nn.Module, seeds: list[int]) -> None:
+    """Monte-Carlo noise of equal parts of the batch by seeds: two ranks and one process draw the same."""
+    distance = getattr(loss, "probabilistic", loss).distance
+    if not hasattr(distance, "draw"):
+        return
+    draw = distance.draw
+
+    def drawn(query: Tensor) -> Tensor:
+        parts = []
+        for seed, part in zip(seeds, query.chunk(len(seeds)), strict=True):
+            torch.manual_seed(seed)
+            parts.append(draw(part))
+        return torch.cat(parts, dim=-2)
+
+    distance.draw = drawn
+
+
+def gradients(model: nn.Module, loss: nn.Module, value: Tensor) -> dict[str, Tensor]:
+    modules = {"model": model, "loss": loss}.items()
+    found = {f"{name}.{key}": p.grad.clone() for name, module in modules for key, p in module.named_parameters()}
+    return found | {"value": value.detach()}
+
+
+def alone(build: Callable[[], nn.Module], miner: nn.Module | None = None) -> dict[str, Tensor]:
+    """What one process finds on the joined batch."""
+    model, loss = model_and_loss(build)
+    if hasattr(loss, "get_logits"):
+        share_noise(loss, [100, 101])
+    features, labels = batch(0)
+    embeddings = model(features)
+    value = loss(embeddings, labels, None if miner is None else miner(embeddings, labels))
+    value.backward()
+    return gradients(model, loss, value) | {"scale": torch.as_tensor(getattr(loss, "embedding_scale", 1.0))}
+
+
+def _own(tensors: tuple[Tensor, ...]) -> list[Tensor]:
+    return [tensor.chunk(RANKS)[dist.get_rank()] for tensor in tensors]
+
+
+def _wrapped(module: nn.Module) -> nn.Module:
+    return DistributedDataParallel(module) if any(p.requires_grad for p in module.parameters()) else module
+
+
+def _mean(value: Tensor) -> Tensor:
+    total = value.detach().clone()
+    dist.all_reduce(total)
+    return total / RANKS
+
+
+def _together(
+    build: Callable[[], nn.Module], coupled: bool = False, miner: nn.Module | None = None
+) -> dict[str, Tensor]:
+    """What a rank finds on its half of the batch."""
+    model, loss = model_and_loss(build)
+    if hasattr(loss, "get_logits"):
+        share_noise(loss, [100 + dist.get_rank()])
+    features, labels = _own(batch(0))
+    parallel_model, parallel_loss = _wrapped(model), _wrapped(GatheredLoss(loss) if coupled else loss)
+    embeddings = parallel_model(features)
+    tuples = None if miner is None else GatheredMiner(miner)(embeddings, labels)
+    value = parallel_loss(embeddings, labels, tuples)
+    value.backward()
+    return gradients(model, loss, _mean(value)) | {"scale": torch.as_tensor(getattr(loss, "embedding_scale", 1.0))}
+
+
+def _sharded(build: Build) -> dict[str, Tensor]:
+    """The same with classes spread over the ranks; gradients of all rows."""
+    model, whole = model_and_loss(build)
+    _, loss = model_and_loss(lambda: build(sharded=True))
+    load_unsharded(whole, loss)
+    share_noise(loss, [100 + dist.get_rank()])
+    features, labels = _own(batch(0))
+    parallel_model, parallel_loss = _wrapped(model), _wrapped(loss)
+    value = parallel_loss(parallel_model(features), labels)
+    value.backward()
+    found = gradients(model, loss, _mean(value))
+    for name in loss.sharded_names():
+        found[f"loss.{name}"] = torch.cat(list(broadcast_rows(found[f"loss.{name}"], loss.shard.lengths)))
+    return found | {"scale": loss.embedding_scale, "logits": loss.get_logits(model(features)).detach()}
+
+
+def optimizer_of(model: nn.Module, loss: nn.Module) -> torch.optim.Optimizer:
+    return torch.optim.Adam([*loss.param_groups(1e-2), {"params": model.parameters(), "lr": 1e-2}])
+
+
+def training() -> tuple[nn.Module, nn.Module]:
+    return model_and_loss(OURS["analytic_in_chunks"])
+
+
+def _sharded_training() -> dict[str, dict]:
+    """Warm start and two steps of Adam; the whole state after each."""
+    model, whole = training()
+    _, loss = model_and_loss(lambda: OURS["analytic_in_chunks"](sharded=True))
+    load_unsharded(whole, loss)
+    loss.warm_start(model(batch(5)[0]), batch(5)[1])
+    optimizer = optimizer_of(model, loss)
+    parallel_model, parallel_loss = _wrapped(model), _wrapped(loss)
+    states = []
+    for step in (1, 2):
+        features, labels = _own(batch(step))
+        optimizer.zero_grad()
+        parallel_loss(parallel_model(features), labels).backward()
+        optimizer.step()
+        weights = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+        states.append(whole_state_dict(loss, optimizer) | {"model": weights})
+    return {"first": states[0], "second": states[1]}
+
+
+def work(rank: int, folder: Path) -> None:
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=RANKS)
+    found: dict[str, dict] = {name: _together(build) for name, build in OURS.items()}
+    found |= {f"{name}, coupled": _together(build, coupled=True) for name, build in COUPLED.items()}
+    found["joint"] = _together(lambda: joint(gather_guidance=True))
+    found["mined"] = _together(COUPLED["triplets"], coupled=True, miner=hard_triplets())
+    found |= {f"{name}, sharded": _sharded(build) for name, build in OURS.items()}
+    torch.manual_seed(3)
+    found["initial rows"] = {"proxies": VMFProxyLoss(CLASSES, SIZE, sharded=True).proxies.detach()}
+    found["training"] = _sharded_training()
+    torch.save(found, folder / f"rank-{rank}.pt")
+    dist.destroy_process_group()

@@ -1,0 +1,70 @@
+"""Result tables: intervals as SciPy has them, the best in bold, gaps where a run has no value."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from pml_nivmf.reports import tables
+
+
+def rows(**values):
+    """One metric, `values` of each loss over seeds."""
+    return tables.summarise(
+        [
+            (loss, {"test": {"recall_at_1": v, "aurc": v, "feature_diversity": v}, "seconds": 3.0})
+            for loss, over_seeds in values.items()
+            for v in over_seeds
+        ]
+    )
+
+
+def test_interval_is_students():
+    values = [0.7, 0.74, 0.71]
+    low, high = stats.t.interval(0.95, df=2, loc=np.mean(values), scale=stats.sem(values))
+    estimate = tables.Estimate.of(values)
+    assert (estimate.mean - estimate.half_width, estimate.mean + estimate.half_width) == pytest.approx((low, high))
+    assert str(estimate) == f"71.67 ± {100 * np.std(values, ddof=1):.2f} [{100 * low:.2f}, {100 * high:.2f}]"
+
+
+def test_values_that_are_missing_are_left_out():
+    assert tables.Estimate.of([0.5, None, math.nan]) == tables.Estimate(0.5, None, None)
+    assert str(tables.Estimate.of([None])) == "–"
+    assert str(tables.Estimate.of([0.5], percent=False)) == "0.5000"
+    table = rows(a=[0.5, 0.7], b=[None, None], c=[math.nan, 0.9])
+    assert tables.best_loss(table, "recall_at_1") == "c"
+    assert "| b | – |" in tables.as_markdown(table)
+    found = json.loads(json.dumps(tables.as_json(table), allow_nan=False))
+    assert found[1]["test"]["recall_at_1"]["mean"] is None
+    assert tables.best_loss(rows(a=[None], b=[None]), "recall_at_1") is None
+
+
+def test_of_some_metrics_the_lowest_is_best():
+    table = rows(low=[0.1, 0.2], high=[0.3, 0.4])
+    assert tables.best_loss(table, "recall_at_1") == "high"
+    assert tables.best_loss(table, "aurc") == "low"
+    assert "**15.00 ±" in tables.as_markdown(table)
+
+
+def test_losses_need_not_have_the_same_metrics():
+    table = tables.summarise([("a", {"test": {"NMI": 0.5}, "seconds": 1}), ("b", {"test": {"P": 1}, "seconds": 1})])
+    assert tables.ordered_metrics(table) == ["NMI", "P"]
+    assert tables.as_markdown(table).splitlines()[2].startswith("| a | **50.00** | – |")
+
+
+@pytest.mark.parametrize(
+    ("name", "title"),
+    [
+        ("recall_at_8", "R@8"),
+        ("mean_average_precision_at_r", "MAP@R"),
+        ("certainty_auroc", "AUROC (norm)"),
+        ("excess_aurc_ppk", "E-AURC (PPK)"),
+        ("recall_at_coverage_80_similarity", "R@1 at 80% (similarity)"),
+        ("recall_at_coverage_5", "R@1 at 5% (norm)"),
+        ("NMI", "NMI"),
+    ],
+)
+def test_titles(name, title):
+    assert tables.short_name(name) == title

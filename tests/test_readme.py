@@ -1,0 +1,108 @@
+"""Commands, links and pictures of the documentation lead somewhere."""
+
+import re
+import runpy
+import shlex
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from pml_nivmf import cli
+from pml_nivmf.experiments import build, config, sweep_plan
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text()
+PAGES = [ROOT / "README.md", *sorted((ROOT / "pml_nivmf").glob("*.md"))]
+# The words in capitals that stand for a user's own paths and numbers.
+USERS_OWN = {"FOLDER", "FILE", "RUN_DIR", "RUN", "URL", "HOST", "PATH", "NAME"}
+
+
+def commands(text: str) -> list[str]:
+    """Everything that is written like a call of our command, in blocks and in lines."""
+    found = re.findall(r"(?:pml-nivmf|-m pml_nivmf) ((?:[a-z]|--)[^`#]*?)(?=`|#|\n```|\ntorchrun|\npml-nivmf)", text)
+    return sorted({" ".join(command.split()) for command in found})
+
+
+def test_commands_are_found():
+    found = commands(README)
+    assert {"list", "bench", "figures", "compare glyphs"} <= set(found)
+    assert any(command.startswith("run --resume") for command in found), "of torchrun, too"
+
+
+@pytest.mark.parametrize("command", commands(README))
+def test_commands_are_accepted(command):
+    """The parser takes them, and what they name composes into a configuration that can be built."""
+    options, rest = cli._parser().parse_known_args(shlex.split(command))
+    assert not [text for text in rest if text.startswith("-")]
+    words = [getattr(options, "experiment", None), *getattr(options, "overrides", []), *rest]
+    words = [word for word in words if word]
+    names = [word for word in words if "=" not in word]
+    overrides = [word for word in words if "=" in word]
+    assert set(re.findall(r"\b[A-Z_]{3,}\b", command)) <= USERS_OWN | {"CUB"}
+    for name in names if command.split()[0] in ("run", "compare", "sweep") else []:
+        composed = config.compose(name, overrides)
+        build.check_objects(composed)
+        for loss in (getattr(options, "losses", None) or "").split(","):
+            if loss:
+                config.compose(name, [*overrides, f"loss={loss}"])
+
+
+def test_the_sweep_section_is_one(tmp_path):
+    (section,) = re.findall(r"```yaml\n(sweep:.*?)```", README, flags=re.DOTALL)
+    experiment = tmp_path / "mine.yaml"
+    experiment.write_text("groups: {dataset: glyphs}\ncompare: [proxy_nca, el_nivmf]\n" + section)
+    plan = sweep_plan.make_plan(str(experiment), [], [])
+    assert {loss.name: set(loss.space) for loss in plan.losses} == {
+        "proxy_nca": {"optimizers.proxy_lr", "general.epochs", "loss.ProxyNCALoss.softmax_scale"},
+        "el_nivmf": {"optimizers.proxy_lr", "general.epochs", "loss.NonIsotropicVMFLoss.temperature"},
+    }
+
+
+def test_every_command_is_in_the_table():
+    table = README[README.index("| command |") :].split("\n\n")[0]
+    parser = cli._parser()
+    (choices,) = (action.choices for action in parser._actions if hasattr(action, "choices") and action.choices)
+    assert set(choices) - {"results"} <= set(re.findall(r"`pml-nivmf (\w+)", table))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
+def test_links_lead_somewhere(page):
+    text = page.read_text()
+    titles = re.findall(r"^#+ (.+)$", text, flags=re.MULTILINE)
+    anchors = {re.sub(r"[^\w\- ]", "", title).lower().replace(" ", "-") for title in titles}
+    links = re.findall(r"\]\(([^)\s]+)\)", text)
+    assert links or page.name == "CONTRIBUTING.md"
+    for link in links:
+        if link.startswith("#"):
+            assert link[1:] in anchors, link
+        elif not link.startswith("https://"):
+            assert (page.parent / link).exists(), link
+
+
+def test_numbers_of_the_departures(capsys, tmp_path, monkeypatch):
+    """What the README quotes, the example prints."""
+    monkeypatch.chdir(tmp_path)
+    runpy.run_path(str(ROOT / "examples" / "09_where_we_depart.py"), run_name="__main__")
+    printed = capsys.readouterr().out
+    quoted = {
+        "100 and 202": ["100.0000", "202.3"],
+        "3.97; 0.355": ["3.967", "0.3546"],
+        "0.883; 0.345": ["0.8830", "0.3448"],
+    }
+    quoted |= {"15.8": ["15.8"], "6.61": ["6.605"]}
+    for text, numbers in quoted.items():
+        assert f"| {text} |" in README
+        assert all(number in printed for number in numbers), text
+
+
+def test_the_picture_is_small_and_one_of_ours():
+    (path,) = (ROOT / "examples" / "figures").iterdir()
+    assert path.stat().st_size < 150_000
+    assert f"examples/figures/{path.name}" in README
+    with Image.open(path) as image:
+        assert image.size[0] == round(6.9 * 120)
+
+
+def test_the_readme_is_short():
+    assert len(README.splitlines()) < 350
