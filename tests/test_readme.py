@@ -5,11 +5,14 @@ import runpy
 import shlex
 from pathlib import Path
 
+import numpy as np
 import pytest
 from PIL import Image
 
 from pml_nivmf import cli
 from pml_nivmf.experiments import build, config, sweep_plan
+
+from .data import fakes
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
@@ -46,6 +49,56 @@ def test_commands_are_accepted(command):
         for loss in (getattr(options, "losses", None) or "").split(","):
             if loss:
                 config.compose(name, [*overrides, f"loss={loss}"])
+
+
+# Of the same commands, in small: what replaces a user's paths, and what makes an experiment short.
+SHORT = ["general.epochs=1", "general.batch_size=8", "general.device=cpu", "general.num_workers=0"]
+FEWER = {"compare": ["--seeds", "1"], "sweep": ["--trials", "1"], "figures": ["--format", "png", "--dpi", "20"]}
+QUICK = ("list", "figures", "run")
+
+
+@pytest.fixture(scope="module")
+def stand_ins(tmp_path_factory):
+    """Tiny data for each data set, and a small net in place of a pretrained one."""
+    folder = tmp_path_factory.mktemp("data")
+    drawings = np.random.default_rng(0).integers(0, 100, (90, 28, 28), dtype=np.uint8)
+    labels = np.repeat(np.arange(30), 3)
+    np.savez(folder / "drawings.npz", x_train=drawings, y_train=labels, x_test=drawings, y_test=labels)
+    fakes.features(folder / "features.npz", classes=30, each=3)
+    birds = fakes.fake_cub(folder / "birds")
+    small_net = ["model=conv_net", "general.batch_size=4"]
+    return {
+        "glyphs": [f"dataset.Glyphs.cache_dir={folder}", "dataset.Glyphs.instances=2", "dataset.Glyphs.size=16"],
+        "table1/omniglot": [f"dataset.Omniglot.npz={folder / 'drawings.npz'}"],
+        "table1/features": [f"dataset.FeatureArrays.npz={folder / 'features.npz'}"],
+        "cub": [f"dataset.CUB.root={birds}", *small_net],
+        "image_folder": [f"dataset.ImageFolder.root={birds / 'CUB_200_2011' / 'images'}", *small_net],
+    }
+
+
+def in_small(command, stand_ins):
+    first, *words = [word for word in shlex.split(command) if not re.search(r"=(FOLDER|FILE)$", word)]
+    data = max((name for name in stand_ins if name in command), key=len, default=None)
+    short = [*SHORT, *stand_ins[data]] if data else []
+    return [first, *words, *short, *FEWER.get(first, [])]
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        pytest.param(command, marks=[] if command.startswith(QUICK) else pytest.mark.slow)
+        for command in commands(README)
+        if not command.startswith(("bench", "report", "run --resume"))
+    ],
+)
+def test_commands_run(command, stand_ins, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(in_small(command, stand_ins)) == 0
+    assert capsys.readouterr().out
+    if not command.startswith(("list", "figures")):  # what was run can be reported, and resumed
+        (run, *_) = sorted(path.parent for path in tmp_path.rglob("summary.json"))
+        assert cli.main(["report", str(run)]) == 0
+        assert cli.main(["run", "--resume", str(run)]) == 0
 
 
 def test_the_sweep_section_is_one(tmp_path):

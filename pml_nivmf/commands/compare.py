@@ -71,5 +71,5 @@ def _show_comparison(name: str, folder: Path, rows, runs: list[Path]) -> None:  
     terminal.show_comparison(name, rows)
     checkpoint.write_text(folder / "comparison.md", tables.as_markdown(rows) + "\n")
     checkpoint.write_text(folder / "comparison.json", json.dumps(tables.as_json(rows), indent=1))
-    print(f"{rows[0].seeds} seeds, runs and tables in {folder}")
+    print(f"{rows[0].seeds} {'seed' if rows[0].seeds == 1 else 'seeds'}, runs and tables in {folder}")
     print(f"report: {write_report(runs, folder / 'report.html')}")
