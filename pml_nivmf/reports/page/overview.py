@@ -36,7 +36,9 @@ def _sentence(found: Found) -> Markup | None:
     best = max(estimates, key=lambda name: estimates[name].mean)
     title = f"{'Highest ' if len(estimates) > 1 else ''}{short_name(metric)} on the test classes: "
     overlap = _overlap(best, estimates) if len(estimates) > 1 else None
-    return tag("p", title, tag("strong", f"{best} {estimates[best]}"), ". ", overlap, class_="lead")
+    return tag(
+        "p", title, tag("strong", best, " ", str(estimates[best]).replace("-", "−")), ". ", overlap, class_="lead"
+    )
 
 
 def _overlap(best: str, estimates: dict[str, Estimate]) -> str:

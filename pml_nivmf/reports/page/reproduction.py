@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from ..html import Markup, join, tag
-from ..run_folders import Found
+from ..run_folders import Found, Run, find
 from .section import Section, scrolling
 
 _VERSIONS = ("pml_nivmf", "git_commit", "python", "platform", "cuda")
@@ -48,10 +48,19 @@ def reproduction(found: Found) -> Section:
 
 
 def _folders(found: Found) -> list[str]:
-    """As one would type them here."""
-    folder = found.folder if len(found.groups) > 1 else found.folder / found.groups[0].name
+    """What gives these runs in this order, as one would type it here."""
+    by_group = [path for group in found.groups for path in _of_group(found.folder / group.name, group.runs)]
     here = Path.cwd()
-    return [str(folder.relative_to(here) if here in folder.parents else folder)]
+    return [
+        str(folder.relative_to(here) if here in folder.parents else folder)
+        for folder in (found.given if len(found.given) == 1 else by_group)
+    ]
+
+
+def _of_group(folder: Path, runs: Sequence[Run]) -> list[Path]:
+    """Its folder if it holds no other runs, else theirs."""
+    shown = [run.folder for run in runs]
+    return [folder] if [run.folder for run in find([folder]).runs] == shown else shown
 
 
 def _code(lines: Sequence[str]) -> Markup:
