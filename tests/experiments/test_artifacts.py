@@ -190,6 +190,49 @@ def test_calibration_leaves_chance_alone_and_says_what_is_missing():
         assert "left_out" in closed_set.concentrations(none)
 
 
+def test_calibration_on_images_that_training_did_not_see(features_run, tmp_path):
+    """The softmax over proxies by hand, on the closed set; without one, on training images, and it is said."""
+    assert features_run[2]["uncertainty"]["calibration"]["images"] == "training images, without augmentation"
+    config = features_run[0].copy()
+    config.evaluation.closed_set_share = 0.4
+    found = run.start(config, tmp_path / "run")["uncertainty"]["calibration"]
+    assert found["images"] == "images of the training classes that training did not see"
+    z, parts = embedded(config, tmp_path / "run", "closed_set")
+    labels = np.array([label for _, label in parts.data.closed_set])
+    assert found["items"] == len(labels) > 5
+    assert len(parts.data.train) + len(labels) == len(build_parts(features_run[0]).data.train)
+    logits = parts.loss.get_logits(z.float()).detach().double().numpy()
+    probabilities = np.exp(logits - logits.max(1, keepdims=True))
+    probabilities /= probabilities.sum(1, keepdims=True)
+    right, confidence = probabilities.argmax(1) == labels, probabilities.max(1)
+    place = np.ceil(15 * confidence)
+    gaps = [abs((right - confidence)[place == b].sum()) for b in np.unique(place)]
+    assert found["expected_calibration_error"] == pytest.approx(sum(gaps) / len(labels), abs=1e-5)
+    assert found["accuracy"] == pytest.approx(right.mean())
+
+
+@pytest.mark.parametrize(
+    ("share", "message"),
+    [
+        ("-0.1", "closed_set_share must be at least 0, got -0.1"),
+        ("0.6", "closed_set_share must be at most 0.5, got 0.6"),
+        ("nan", "closed_set_share must be at least 0, got nan"),
+        ("0.01", "closed_set_share: a share of 0.01 of each class's images is less than one image: raise it"),
+    ],
+)
+def test_closed_sets_that_cannot_be(features_run, share, message):
+    npz = features_run[0].dataset.FeatureArrays.npz
+    with pytest.raises(ConfigError, match=message):
+        build_parts(
+            experiment(
+                features_run[1].parent,
+                f"{{FeatureArrays: {{npz: {npz}}}}}",
+                "model=features",
+                f"evaluation.closed_set_share={share}",
+            )
+        )
+
+
 def test_concentrations_are_summed_up_over_classes():
     loss = NivMFProxyLoss(5, 8)
     with torch.no_grad():
