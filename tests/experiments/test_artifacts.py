@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from pytorch_metric_learning.losses import MultiSimilarityLoss, ProxyAnchorLoss, ProxyNCALoss
+from scipy import stats
 from torch.nn import functional as F
 
 from pml_nivmf import cli
@@ -124,9 +125,29 @@ def test_given_degradation(features_run):
     assert 0 < lower < 1
     assert found["kinds"]["as given"]["norm"]["share_less_certain"] == [pytest.approx(lower)]
     assert found["overall"]["norm"]["share_less_certain"] == pytest.approx(lower)
+    for name, (before, after) in competing(clean, degraded).items():
+        spearman = stats.spearmanr([0] * 40 + [1] * 40, np.concatenate([before, after])).statistic
+        assert found["overall"][name]["spearman"] == pytest.approx(spearman, abs=1e-6), name
+        drops = np.mean(after < before)
+        assert found["overall"][name]["share_less_certain"] == pytest.approx(drops), name
     ratio = (degraded.norm(dim=1) / clean.norm(dim=1)).median().item()
     assert found["kinds"]["as given"]["norm"]["relative_median"] == [pytest.approx(ratio, rel=1e-4)]
     assert found["recall_at_1"] == pytest.approx(summary["test"]["recall_at_1"])
+
+
+def competing(clean, degraded):
+    """Every certainty of clean and degraded items, their nearest clean neighbour found by loops."""
+    distance = ExpectedLikelihoodDistance()
+    found = {"norm": ([], []), "similarity": ([], []), "ppk": ([], [])}
+    for side, items in enumerate((clean, degraded)):
+        for i, z in enumerate(items):
+            cosines = F.cosine_similarity(z[None], clean)
+            cosines[i] = -2
+            nearest = int(cosines.argmax())
+            found["norm"][side].append(float(z.norm()))
+            found["similarity"][side].append(float(cosines[nearest]))
+            found["ppk"][side].append(-float(distance(3 * z[None], 3 * clean[nearest][None])))
+    return {name: tuple(map(np.array, sides)) for name, sides in found.items()}
 
 
 def test_images_are_degraded_at_every_strength(images_run):
