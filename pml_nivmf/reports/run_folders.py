@@ -102,6 +102,11 @@ class Found:
     def runs(self) -> list[Run]:
         return [run for group in self.groups for run in group.runs]
 
+    @property
+    def has_spread(self) -> bool:
+        """Whether something was run with several seeds."""
+        return any(len(group.runs) > 1 for group in self.groups)
+
 
 def find(paths: Sequence[Path]) -> Found:
     """Of run folders, or folders that hold some at any depth; those without test results are counted, not shown."""

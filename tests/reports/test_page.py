@@ -123,6 +123,8 @@ def test_pictures_say_what_they_show(compared):
 
 def test_results_are_estimates_over_seeds(compared):
     page, _ = compared
+    assert "Test metrics in percent, mean ± deviation [95% interval]; the best in bold" in page.texts("caption")
+    assert "el_nivmf, proxy_nca; 2 seeds each" in page.texts("dd")
     cells = ["".join(text) for _, _, text in page.all("td")]
     mean, interval = str(Estimate.of([0.7, 0.71])).split(" [")
     assert f"{mean}[{interval}" in cells
@@ -263,6 +265,9 @@ def test_one_run_alone(tmp_path, undrawn):
     page, _ = report(folder)
     assert page.texts("h1") == ["glyphs el_vmf"]
     assert "What was run" in page.texts("h2")
+    assert "el_vmf; 1 seed" in page.texts("dd")
+    assert "Test metrics in percent" in page.texts("caption")
+    assert not any("±" in text for text in page.texts("dd")), "nothing is said of what is not there"
     assert "50.00" in page.texts("td")
     assert not page.texts("small"), "one seed has no interval"
 
