@@ -183,6 +183,15 @@ def test_commands_to_reproduce(compared):
     assert any(text.startswith("pml-nivmf report ") and text.endswith("glyphs") for text in code)
 
 
+def test_a_run_alone_brings_its_plugins(tmp_path, undrawn):
+    command = "pml-nivmf run mine.yaml --plugin mine.py '--plugin=my other.py' general.epochs=2"
+    page, _ = report(write_run(tmp_path / "run", {"Mine": {}}, command=command, artifacts=False))
+    alone = "pml-nivmf run config.yaml --plugin mine.py --plugin 'my other.py' general.run_dir=again"
+    assert alone in page.texts("pre")
+    page, _ = report(write_run(tmp_path / "odd", {"Mine": {}}, command="pml-nivmf run 'mine", artifacts=False))
+    assert "pml-nivmf run 'mine" in page.texts("pre")
+
+
 def test_the_command_of_this_page_names_what_was_asked_for(tmp_path, undrawn, monkeypatch):
     """Not the folder around it, which may hold more."""
     folder = comparison(tmp_path / "glyphs", seeds=2, artifacts=False)

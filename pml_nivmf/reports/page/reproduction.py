@@ -1,7 +1,8 @@
 """Where it was run, and how to run it again."""
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -40,11 +41,28 @@ def reproduction(found: Found) -> Section:
             tag("p", "The commands that made these runs:"),
             _code(list(commands) or ["not recorded"]),
             tag("p", alone),
-            _code(["pml-nivmf run config.yaml general.run_dir=again"]),
+            _code([shlex.join(["pml-nivmf", "run", "config.yaml", *_plugins(commands), "general.run_dir=again"])]),
             tag("p", "This page:"),
             _code([shlex.join(["pml-nivmf", "report", *_folders(found)])]),
         ),
     )
+
+
+def _plugins(commands: Iterable[str]) -> list[str]:
+    """--plugin FILE of every command: without them a run of one's own classes would not find them."""
+    files = []
+    for command in commands:
+        words = _words(command)
+        files += [file for word, file in pairwise(words) if word == "--plugin"]
+        files += [word.removeprefix("--plugin=") for word in words if word.startswith("--plugin=")]
+    return [word for file in dict.fromkeys(files) for word in ("--plugin", file)]
+
+
+def _words(command: str) -> list[str]:
+    try:
+        return shlex.split(command)
+    except ValueError:  # of a folder that others wrote, an open quote
+        return []
 
 
 def _folders(found: Found) -> list[str]:
