@@ -3,6 +3,7 @@
 To add one: a file with a function that ends in `make_splits(...)` and its name here.
 """
 
+from .closed_set import with_closed_set
 from .degraded import DegradedItems
 from .feature_arrays import FeatureArrays
 from .glyphs import Glyphs
@@ -25,4 +26,5 @@ __all__ = [
     "StanfordOnlineProducts",
     "thumbnail",
     "thumbnails",
+    "with_closed_set",
 ]

@@ -17,11 +17,9 @@ _WIDEST_BLUR = 1 / 8  # deviation of the strongest blur, in lengths of the short
 
 
 class LabelledImages(Protocol):
-    """A data set of (image (channels, height, width), label) with all labels at hand, such as DataSplits.test."""
+    """A data set of (image (channels, height, width), label), such as DataSplits.test or torchvision's ImageFolder."""
 
-    labels: Tensor
-
-    def __getitem__(self, index: int, /) -> tuple[Tensor, int]: ...
+    def __getitem__(self, index: int, /) -> tuple[Tensor, Any]: ...
 
     def __len__(self) -> int: ...
 
@@ -40,7 +38,7 @@ class DegradedItems(Dataset[tuple[Tensor, int]]):
     seed: fixes the windows and the noise. They depend on seed and index only, so an image looks the same every time,
         whatever was drawn before and in whichever worker process.
 
-    `strengths` is (items,), to be compared with certainty.
+    `strengths` is (items,), to be compared with certainty. `labels` are those of `items`, where it has them.
     """
 
     def __init__(self, items: LabelledImages, kind: str, strength: float | Any, seed: int = 0) -> None:
@@ -50,7 +48,10 @@ class DegradedItems(Dataset[tuple[Tensor, int]]):
         self.strengths = _check_strengths(strength, len(items))
         if kind == "crop" and bool((self.strengths == 1).any()):
             raise ValueError("a crop of strength 1 leaves nothing of the image: use less")
-        self.labels: Tensor = items.labels
+
+    @property
+    def labels(self) -> Tensor:
+        return self.items.labels  # type: ignore[attr-defined]
 
     def __len__(self) -> int:
         return len(self.items)

@@ -64,6 +64,7 @@ class DataSplits:
     num_classes: int  # classes in train
     input_shape: tuple[int, ...]  # of one item
     test_degraded: LabelledItems | None = None  # the items of `test` in the same order, seen less well, where given
+    closed_set: Dataset[tuple[Tensor, int]] | None = None  # of the classes of `train`, kept out of it, see `closed_set`
 
 
 def hold_out_classes(

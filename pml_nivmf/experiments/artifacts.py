@@ -1,7 +1,7 @@
 """What a finished run leaves for its report: what each test item retrieved, pictures, and measures of uncertainty."""
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sized
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,6 @@ from pytorch_metric_learning.testers import GlobalEmbeddingSpaceTester
 from torch import Tensor
 from torch.utils.data import DataLoader, Subset
 
-from ..data import LabelledItems
 from ..losses import JointProxyLoss, ProxyLoss
 from ..metrics.set_metrics import COVERAGES, certainty_metrics, or_nan
 from . import closed_set, degradation, pictures
@@ -20,7 +19,7 @@ from .checkpoint import write_atomically
 from .retrieved import Gallery, Retrieved
 
 ITEMS, PICTURES = "test_items.npz", "thumbnails.npz"
-_MOST_TRAINING_IMAGES = 1024
+_MOST_KNOWN_IMAGES = 1024  # of the training classes
 _Kept = dict[str, tuple[Tensor, Tensor]]
 
 
@@ -52,11 +51,10 @@ def write(parts: Parts, embeddings: Tensor, labels: Tensor, folder: Path) -> dic
     gallery = Gallery(embeddings.float(), labels.long(), calculator, embedding_scale(parts.loss))
     found = gallery.retrieve(gallery.embeddings, torch.arange(len(labels), device=labels.device))
     _save(folder / ITEMS, {name: value.numpy() for name, value in vars(found).items()})
-    training = Subset(parts.data.train_plain, _some(parts.data.train_plain))
     return {
         "certainty": _certainty(found),
         "degradation": _degradation(parts, gallery),
-        "calibration": closed_set.calibration(parts.loss, *embed_items(parts, training)),
+        "calibration": _calibration(parts),
         "concentrations": closed_set.concentrations(parts.loss),
         "pictures": _keep_pictures(parts, found, folder),
     }
@@ -98,6 +96,14 @@ def _degradation(parts: Parts, gallery: Gallery) -> dict[str, Any]:
     return degradation.of_images(data.test, gallery, lambda images: embed(parts, images))
 
 
+def _calibration(parts: Parts) -> dict[str, Any]:
+    """On the closed set, where there is one, else on images that were trained on."""
+    kept_out = parts.data.closed_set
+    items: Any = parts.data.train_plain if kept_out is None else kept_out
+    images = closed_set.TRAINED_ON if kept_out is None else closed_set.KEPT_OUT
+    return closed_set.calibration(parts.loss, *embed_items(parts, Subset(items, _some(items))), images)
+
+
 def _keep_pictures(parts: Parts, found: Retrieved, folder: Path) -> dict[str, Any]:
     if len(parts.data.input_shape) != 3:
         return {"left_out": "the data are features"}
@@ -109,8 +115,8 @@ def _keep_pictures(parts: Parts, found: Retrieved, folder: Path) -> dict[str, An
     return {"images": len(kept["index"])}
 
 
-def _some(items: LabelledItems) -> list[int]:
-    return degradation.evenly_spread(len(items), _MOST_TRAINING_IMAGES).tolist()
+def _some(items: Sized) -> list[int]:
+    return degradation.evenly_spread(len(items), _MOST_KNOWN_IMAGES).tolist()
 
 
 def _save(path: Path, arrays: dict[str, np.ndarray]) -> None:

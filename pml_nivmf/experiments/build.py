@@ -8,7 +8,7 @@ from omegaconf import DictConfig, OmegaConf
 from pytorch_metric_learning.testers import GlobalEmbeddingSpaceTester
 from torch import nn
 
-from ..data import DataSplits
+from ..data import DataSplits, with_closed_set
 from ..losses import JointProxyLoss, ProxyLoss
 from ..metrics import ProbabilisticAccuracyCalculator
 from ..models import EmbeddingHead, Identity, freeze_batch_norm
@@ -58,9 +58,7 @@ def build_parts(config: DictConfig) -> Parts:
     data_parallel.check_batch_size(settings["general"]["batch_size"])
     device = device_of_rank(pick_device(settings["general"]["device"]))
     seed_everything(settings["general"]["seed"])
-    data = first_here(
-        lambda: kept_or_built(settings["dataset"], lambda: _one("dataset", settings["dataset"], "dataset"))
-    )
+    data = _build_data(settings)
     trunk = _build_trunk(settings["model"], data, device)
     size = settings["model"]["embedding_size"]
     embedder = EmbeddingHead(trunk.num_features, size)
@@ -134,6 +132,17 @@ def _one(kind: str, config: dict[str, Any], path: str, **injected: Any) -> Any:
     if not config:
         raise ConfigError(f"{path} is empty: name a {kind}, such as {{{registry.known(kind)[0]}: {{}}}}")
     return registry.build(kind, config, path, **injected)
+
+
+def _build_data(settings: dict[str, Any]) -> DataSplits:
+    """The closed set is the same for every loss and every seed."""
+    config, key = settings["dataset"], "evaluation.closed_set_share"
+    data = first_here(lambda: kept_or_built(config, lambda: _one("dataset", config, "dataset")))
+    share = settings["evaluation"]["closed_set_share"]
+    try:
+        return with_closed_set(data, share) if share else data
+    except ValueError as error:
+        raise ConfigError(f"{key}: {error}", key=key) from error
 
 
 def _build_trunk(settings: dict[str, Any], data: DataSplits, device: torch.device) -> Any:

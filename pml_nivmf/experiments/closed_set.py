@@ -9,6 +9,8 @@ from torch import Tensor, nn
 from ..losses import JointProxyLoss, ProxyLoss
 from ..metrics import concentration_anisotropy, expected_calibration_error
 
+TRAINED_ON = "training images, without augmentation"
+KEPT_OUT = "images of the training classes that training did not see"
 _ROWS = 256  # items whose probabilities are held at once
 
 
@@ -27,11 +29,12 @@ def softmax_logits(loss: nn.Module, embeddings: Tensor) -> Tensor | None:
 
 
 @torch.no_grad()
-def calibration(loss: nn.Module, embeddings: Tensor, labels: Tensor) -> dict[str, Any]:
+def calibration(loss: nn.Module, embeddings: Tensor, labels: Tensor, images: str = TRAINED_ON) -> dict[str, Any]:
     """ECE of the softmax over proxies on images of the training classes, (items, M) and (items,).
 
-    Experiments hold out whole classes, never images of a training class: the only images of the classes that the
-    softmax knows are those it was trained on, so this is a calibration of the fit, not of new images.
+    images: which. Validation and test hold out whole classes; unless evaluation.closed_set_share keeps some out, the
+        only images of the classes that the softmax knows are those it was trained on, and this is a calibration of the
+        fit, not of new images.
     """
     with torch.random.fork_rng():  # Monte-Carlo logits are the same every time, and disturb nobody
         torch.manual_seed(0)
@@ -41,7 +44,7 @@ def calibration(loss: nn.Module, embeddings: Tensor, labels: Tensor) -> dict[str
     probabilities = torch.cat([row.double().softmax(dim=1) for row in rows if row is not None])
     confidence, predicted = probabilities.max(dim=1)
     return {
-        "images": "training images, without augmentation",
+        "images": images,
         "items": len(labels),
         "expected_calibration_error": expected_calibration_error(probabilities, labels),
         "accuracy": float((predicted == labels.to(predicted.device)).double().mean()),

@@ -19,6 +19,7 @@ _AT_LEAST = {
     "schedule.patience": 1,
     "evaluation.every": 1,
     "evaluation.batch_size": 1,
+    "evaluation.closed_set_share": 0,
     "general.epochs": 1,
     "general.seed": 0,
     "general.batch_size": 1,
@@ -29,6 +30,7 @@ _ONE_OF = {"general.amp": mixed_precision.CHOICES}
 _AT_MOST = {
     "model.embedding_size": 2**16,
     "evaluation.batch_size": 2**20,
+    "evaluation.closed_set_share": 0.5,
     "general.epochs": 10**6,
     "general.batch_size": 2**20,
     "general.num_workers": 2**10,

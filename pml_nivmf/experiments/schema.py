@@ -42,6 +42,7 @@ class EvaluationConfig:
     select: str = "mean_average_precision_at_r"  # validation metric that chooses the epoch to test
     every: int = 1  # epochs
     batch_size: int = 256
+    closed_set_share: float = 0.0  # of every training class's images, kept out of training to measure calibration
 
 
 @dataclass

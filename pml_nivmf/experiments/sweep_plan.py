@@ -71,6 +71,8 @@ class Plan:
         for key in HARDWARE:
             group, _, name = key.partition(".")
             config[group].pop(name)
+        if not config["evaluation"]["closed_set_share"]:  # sweeps that were begun before there was one go on
+            config["evaluation"].pop("closed_set_share")
         search = {key: str(parameter) for key, parameter in loss.space.items()}
         return {"sweep.space": search, "sweep.seeds": self.settings.seeds} | config
 

@@ -25,10 +25,10 @@ def expected_calibration_error(probabilities: Any, labels: Any, bins: int = 15) 
     count, classes = probabilities.shape
     _check_probabilities(probabilities)
     labels = as_labels("labels", labels, count).to(probabilities.device)
-    outside = (labels < 0) | (labels >= classes)
+    outside = (labels < 0) | (labels >= classes) | (labels != labels.long())
     if bool(outside.any()):
         first = labels[outside][0].item()
-        raise ValueError(f"labels must lie in 0 … {classes - 1}, the columns of probabilities, got {first}")
+        raise ValueError(f"labels must be integers in 0 … {classes - 1}, the columns of probabilities, got {first}")
     confidence, predicted = probabilities.max(dim=1)
     edges = torch.linspace(0, 1, bins + 1, dtype=torch.double, device=probabilities.device)
     place = torch.bucketize(confidence, edges[1:-1])

@@ -15,14 +15,15 @@ class UndefinedMetricError(ValueError):
 
 
 def as_scores(name: str, values: Any) -> Tensor:
-    """One number an item, float64, (items,), at least one and no NaN; infinities are ordered like other numbers."""
-    scores = _as_tensor(values).double()
+    """One number an item, float64, (items,), at least one and no NaN; infinities are ordered like other numbers.
+
+    On the CPU: two lists may come from different devices, not every device has float64, and sorting some numbers is
+    cheap.
+    """
+    scores = _as_tensor(name, values).cpu().double()
     if scores.ndim != 1 or len(scores) == 0:
         raise ValueError(f"{name} must have shape (items,) with at least one item, got {tuple(scores.shape)}")
-    if bool(torch.isnan(scores).any()):
-        raise ValueError(
-            f"{name} holds NaN, first in row {int(torch.isnan(scores).nonzero()[0])}: leave such items out"
-        )
+    check_no_nan(name, scores)
     return scores
 
 
@@ -39,7 +40,7 @@ def as_outcomes(name: str, values: Any, count: int) -> Tensor:
 
 def as_embeddings(name: str, values: Any) -> Tensor:
     """(items, size), at least one of each, finite, in the floating-point dtype it came in."""
-    embeddings = _as_tensor(values)
+    embeddings = _as_tensor(name, values)
     embeddings = embeddings if embeddings.is_floating_point() else embeddings.double()
     if embeddings.ndim != 2 or 0 in embeddings.shape:
         raise ValueError(f"{name} must have shape (items, size) with at least one item, got {tuple(embeddings.shape)}")
@@ -51,15 +52,28 @@ def as_embeddings(name: str, values: Any) -> Tensor:
 
 def as_labels(name: str, values: Any, count: int) -> Tensor:
     """One label for each of `count` items, (items,)."""
-    labels = _as_tensor(values)
+    labels = _as_tensor(name, values)
     if labels.shape != (count,):
         raise ValueError(f"{name} must have one entry for each of {count} items, got shape {tuple(labels.shape)}")
+    check_no_nan(name, labels)
     return labels
 
 
-def _as_tensor(values: Any) -> Tensor:
+def check_no_nan(name: str, values: Tensor) -> None:
+    """NaN equals nothing, itself included: as a label it would be a class of its own, or none, as it comes."""
+    if bool(torch.isnan(values).any()):
+        row = int(torch.isnan(values).nonzero()[0, 0])
+        raise ValueError(f"{name} holds NaN, first in row {row}: leave such items out")
+
+
+def _as_tensor(name: str, values: Any) -> Tensor:
     """torch would make float32 of Python's numbers, and ties of what is none."""
-    return values.detach() if isinstance(values, Tensor) else torch.as_tensor(np.asarray(values))
+    if isinstance(values, Tensor):
+        return values.detach()
+    array = np.asarray(values, order="C")  # torch takes no reversed array
+    if array.dtype.kind not in "biuf":
+        raise ValueError(f"{name} must hold numbers, got {values!r:.80} of dtype {array.dtype}")
+    return torch.as_tensor(array if array.flags.writeable else array.copy())
 
 
 def check_counts(name: str, values: Iterable[int]) -> tuple[int, ...]:
@@ -82,6 +96,7 @@ def check_labels(name: str, labels: Tensor) -> None:
             f"{name}_labels must have shape (items,), got {tuple(labels.shape)}: choose one label an item, "
             "or pass a label_comparison_fn"
         )
+    check_no_nan(f"{name}_labels", labels)
 
 
 def check_embeddings(name: str, embeddings: Tensor, labels: Tensor) -> None:

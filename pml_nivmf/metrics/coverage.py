@@ -47,9 +47,9 @@ def risk_coverage(certainty: Any, correct: Any) -> RiskCoverage:
     _, group, counts = torch.unique(scores, return_inverse=True, return_counts=True)
     expected = torch.zeros_like(counts, dtype=torch.double).index_add(0, group, wrong) / counts
     ordered = expected[group.sort(descending=True).values]  # groups are numbered by ascending certainty
-    answered = torch.arange(1, len(scores) + 1, dtype=torch.double, device=scores.device)
+    answered = torch.arange(1, len(scores) + 1, dtype=torch.double)
     risk = ordered.cumsum(0) / answered
-    return RiskCoverage((answered / len(scores)).cpu(), risk.cpu(), float(risk.mean()))
+    return RiskCoverage(answered / len(scores), risk, float(risk.mean()))
 
 
 def recall_at_coverage(certainty: Any, correct: Any, coverages: Iterable[float]) -> dict[float, float]:
@@ -57,8 +57,11 @@ def recall_at_coverage(certainty: Any, correct: Any, coverages: Iterable[float])
 
     Of n items, ⌈coverage·n⌉ are answered: at least the share asked for. At 1 it is the plain share of right ones.
     """
+    if isinstance(coverages, str) or not isinstance(coverages, Iterable):
+        raise ValueError(f"coverages must be a list of shares of the items, got {coverages!r}: write [{coverages!r}]")
     risk = risk_coverage(certainty, correct).risk
-    return {coverage: 1 - float(risk[_answered(coverage, len(risk)) - 1]) for coverage in coverages}
+    shares = [float(coverage) for coverage in coverages]  # tensors would be keys that nobody can look up
+    return {share: 1 - float(risk[_answered(share, len(risk)) - 1]) for share in shares}
 
 
 def _answered(coverage: float, count: int) -> int:

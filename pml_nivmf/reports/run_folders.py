@@ -84,11 +84,13 @@ class Group:
 
 @dataclass(frozen=True)
 class Found:
-    """folder: that holds all runs. left_out: how many folders hold no test results, by reason."""
+    """folder: that holds all runs. left_out: how many folders hold no test results, by reason. given: what was asked
+    for."""
 
     folder: Path
     groups: list[Group]
     left_out: dict[str, int]
+    given: list[Path]
 
     @property
     def name(self) -> str:
@@ -99,6 +101,11 @@ class Found:
     @property
     def runs(self) -> list[Run]:
         return [run for group in self.groups for run in group.runs]
+
+    @property
+    def has_spread(self) -> bool:
+        """Whether something was run with several seeds."""
+        return any(len(group.runs) > 1 for group in self.groups)
 
 
 def find(paths: Sequence[Path]) -> Found:
@@ -116,7 +123,7 @@ def find(paths: Sequence[Path]) -> Found:
         counts = ", ".join(f"{count} {reason}" for reason, count in left_out.items())
         raise ValueError(f"no finished run with test results in {', '.join(map(str, paths))}: {counts}")
     folder, groups = _grouped(whole)
-    return Found(folder, groups, left_out)
+    return Found(folder, groups, left_out, [path.resolve() for path in paths])
 
 
 def _run_folders(path: Path) -> list[Path]:

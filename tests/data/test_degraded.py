@@ -3,7 +3,7 @@
 import pytest
 import torch
 from scipy import ndimage
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, TensorDataset
 
 from pml_nivmf.data import DegradedItems, Glyphs
 
@@ -131,6 +131,17 @@ def test_a_strength_an_item(images):
 def test_refusals(images, arguments, message):
     with pytest.raises(ValueError, match=message):
         DegradedItems(images, *arguments)
+
+
+def test_any_data_set_of_pairs(images):
+    """Labels at hand are for those who ask for them."""
+    pairs = TensorDataset(images.images, images.labels)
+    degraded = DegradedItems(pairs, "occlude", 0.5)
+    image, label = degraded[4]
+    assert torch.equal(image, DegradedItems(images, "occlude", 0.5)[4][0])
+    assert label == 1
+    with pytest.raises(AttributeError, match="labels"):
+        degraded.labels  # noqa: B018
 
 
 def test_refusals_of_items(images):

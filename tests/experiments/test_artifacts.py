@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from pytorch_metric_learning.losses import MultiSimilarityLoss, ProxyAnchorLoss, ProxyNCALoss
+from scipy import stats
 from torch.nn import functional as F
 
 from pml_nivmf import cli
@@ -124,9 +125,29 @@ def test_given_degradation(features_run):
     assert 0 < lower < 1
     assert found["kinds"]["as given"]["norm"]["share_less_certain"] == [pytest.approx(lower)]
     assert found["overall"]["norm"]["share_less_certain"] == pytest.approx(lower)
+    for name, (before, after) in competing(clean, degraded).items():
+        spearman = stats.spearmanr([0] * 40 + [1] * 40, np.concatenate([before, after])).statistic
+        assert found["overall"][name]["spearman"] == pytest.approx(spearman, abs=1e-6), name
+        drops = np.mean(after < before)
+        assert found["overall"][name]["share_less_certain"] == pytest.approx(drops), name
     ratio = (degraded.norm(dim=1) / clean.norm(dim=1)).median().item()
     assert found["kinds"]["as given"]["norm"]["relative_median"] == [pytest.approx(ratio, rel=1e-4)]
     assert found["recall_at_1"] == pytest.approx(summary["test"]["recall_at_1"])
+
+
+def competing(clean, degraded):
+    """Every certainty of clean and degraded items, their nearest clean neighbour found by loops."""
+    distance = ExpectedLikelihoodDistance()
+    found = {"norm": ([], []), "similarity": ([], []), "ppk": ([], [])}
+    for side, items in enumerate((clean, degraded)):
+        for i, z in enumerate(items):
+            cosines = F.cosine_similarity(z[None], clean)
+            cosines[i] = -2
+            nearest = int(cosines.argmax())
+            found["norm"][side].append(float(z.norm()))
+            found["similarity"][side].append(float(cosines[nearest]))
+            found["ppk"][side].append(-float(distance(3 * z[None], 3 * clean[nearest][None])))
+    return {name: tuple(map(np.array, sides)) for name, sides in found.items()}
 
 
 def test_images_are_degraded_at_every_strength(images_run):
@@ -188,6 +209,49 @@ def test_calibration_leaves_chance_alone_and_says_what_is_missing():
     for none in (ProxyAnchorLoss(5, 8), MultiSimilarityLoss()):
         assert closed_set.calibration(none, Z, LABELS)["left_out"].startswith(type(none).__name__)
         assert "left_out" in closed_set.concentrations(none)
+
+
+def test_calibration_on_images_that_training_did_not_see(features_run, tmp_path):
+    """The softmax over proxies by hand, on the closed set; without one, on training images, and it is said."""
+    assert features_run[2]["uncertainty"]["calibration"]["images"] == "training images, without augmentation"
+    config = features_run[0].copy()
+    config.evaluation.closed_set_share = 0.4
+    found = run.start(config, tmp_path / "run")["uncertainty"]["calibration"]
+    assert found["images"] == "images of the training classes that training did not see"
+    z, parts = embedded(config, tmp_path / "run", "closed_set")
+    labels = np.array([label for _, label in parts.data.closed_set])
+    assert found["items"] == len(labels) > 5
+    assert len(parts.data.train) + len(labels) == len(build_parts(features_run[0]).data.train)
+    logits = parts.loss.get_logits(z.float()).detach().double().numpy()
+    probabilities = np.exp(logits - logits.max(1, keepdims=True))
+    probabilities /= probabilities.sum(1, keepdims=True)
+    right, confidence = probabilities.argmax(1) == labels, probabilities.max(1)
+    place = np.ceil(15 * confidence)
+    gaps = [abs((right - confidence)[place == b].sum()) for b in np.unique(place)]
+    assert found["expected_calibration_error"] == pytest.approx(sum(gaps) / len(labels), abs=1e-5)
+    assert found["accuracy"] == pytest.approx(right.mean())
+
+
+@pytest.mark.parametrize(
+    ("share", "message"),
+    [
+        ("-0.1", "closed_set_share must be at least 0, got -0.1"),
+        ("0.6", "closed_set_share must be at most 0.5, got 0.6"),
+        ("nan", "closed_set_share must be at least 0, got nan"),
+        ("0.01", "closed_set_share: a share of 0.01 of each class's images is less than one image: raise it"),
+    ],
+)
+def test_closed_sets_that_cannot_be(features_run, share, message):
+    npz = features_run[0].dataset.FeatureArrays.npz
+    with pytest.raises(ConfigError, match=message):
+        build_parts(
+            experiment(
+                features_run[1].parent,
+                f"{{FeatureArrays: {{npz: {npz}}}}}",
+                "model=features",
+                f"evaluation.closed_set_share={share}",
+            )
+        )
 
 
 def test_concentrations_are_summed_up_over_classes():

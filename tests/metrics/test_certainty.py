@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import warnings
 
 import numpy as np
 import pytest
@@ -83,8 +84,18 @@ def test_kinds_of_input():
         (torch.tensor(scores), torch.tensor(correct)),
         (torch.tensor(scores, requires_grad=True), torch.tensor(correct).int()),
         (scores.tolist(), correct.astype(float)),
+        (scores[::-1], correct[::-1]),  # torch takes no negative strides
+        (frozen(scores), frozen(correct)),  # and warns of arrays that cannot be written to
     ):
-        assert certainty_auroc(c, r) == expected
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            assert certainty_auroc(c, r) == expected
+
+
+def frozen(array):
+    array = array.copy()
+    array.setflags(write=False)
+    return array
 
 
 # risk and coverage ----------------------------------------------------------------------------------------------
@@ -150,6 +161,15 @@ def test_recall_at_coverage_by_hand():
     assert recall_at_coverage(range(100, 0, -1), [1] * 7 + [0] * 93, [0.07]) == {0.07: 1.0}
     # all equally certain: the plain recall, whatever the coverage
     assert recall_at_coverage([1] * 4, [1, 0, 0, 0], [0.25, 0.5])[0.25] == pytest.approx(0.25)
+
+
+def test_coverages_of_any_kind_are_found_by_number():
+    scores, correct = [4, 3, 2, 1], [1, 1, 1, 0]
+    for coverages in (torch.tensor([0.5, 1.0]), np.array([0.5, 1.0]), (0.5, 1)):
+        assert recall_at_coverage(scores, correct, coverages) == {0.5: 1.0, 1.0: 0.75}
+    for single in (0.5, "0.5"):
+        with pytest.raises(ValueError, match="coverages must be a list of shares of the items, got"):
+            recall_at_coverage(scores, correct, single)
 
 
 @pytest.mark.parametrize("coverage", [0, -0.5, 1.01, float("nan")])
@@ -226,6 +246,8 @@ PAIRWISE = (certainty_auroc, risk_coverage, lambda c, r: recall_at_coverage(c, r
         ([1.0, 2.0], [0, 2], "correct must be true or false, 1 or 0, got 2.0"),
         ([], [], r"at least one item, got \(0,\)"),
         ([[1.0, 2.0]], [[True, False]], r"must have shape \(items,\)"),
+        (["high", "low"], [True, False], r"certainty must hold numbers, got \['high', 'low'\]"),
+        ([1.0, 2.0], [True, None], r"correct must hold numbers, got \[True, None\] of dtype object"),
     ],
 )
 def test_input_that_does_not_fit(metric, scores, correct, message):

@@ -139,6 +139,20 @@ def test_undefined_is_nan_and_stops_nothing():
     assert set(all_wrong) == set(ALL)
     single = calculator().get_accuracy(x[:1], torch.zeros(1))
     assert math.isnan(single["aurc"])
+    with pytest.raises(ValueError, match="query_labels holds NaN, first in row 2"):
+        calculator().get_accuracy(x, torch.tensor([0.0, 0.0, math.nan, 1.0, 1.0, math.nan]))
+
+
+@pytest.mark.parametrize(("labels", "recall"), [([0, 0, 1, 1], 1.0), ([0, 1, 0, 1], 0.0)])
+def test_all_right_and_all_wrong(labels, recall):
+    """Two pairs of close neighbours."""
+    x = torch.tensor([[1.0, 0.0], [2.0, 0.1], [0.0, 3.0], [0.1, 4.0]])
+    ours = calculator().get_accuracy(x, torch.tensor(labels))
+    for suffix in ("", "_similarity", "_ppk"):
+        assert math.isnan(ours[f"certainty_auroc{suffix}"])
+        assert ours[f"aurc{suffix}"] == 1 - recall
+        assert ours[f"excess_aurc{suffix}"] == 0.0
+        assert ours[f"recall_at_coverage_50{suffix}"] == recall
 
 
 def test_norms_of_a_unit_sphere_say_nothing():

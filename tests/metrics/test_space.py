@@ -112,6 +112,10 @@ def test_embeddings_that_are_not_finite(metric):
 def test_labels_that_do_not_fit():
     with pytest.raises(ValueError, match=r"labels must have one entry for each of 3 items, got shape \(2,\)"):
         cluster_diversity(torch.eye(3), [0, 1])
+    with pytest.raises(ValueError, match="labels holds NaN, first in row 1: leave such items out"):
+        cluster_diversity(torch.eye(3), [0, math.nan, math.nan])
+    with pytest.raises(ValueError, match=r"labels must hold numbers, got .* of dtype <U1"):
+        intra_inter_ratio(torch.eye(3), ["a", "a", "b"])
     with pytest.raises(ValueError, match="over must be one of pairs, classes, got 'items'"):
         cluster_diversity(torch.eye(3), [0, 0, 1], over="items")
 
@@ -142,6 +146,7 @@ def test_calibration_error_by_hand():
     assert expected_calibration_error(np.eye(3), [0, 1, 2]) == 0.0
     assert expected_calibration_error(np.eye(3), [1, 2, 0]) == 1.0
     assert expected_calibration_error([[1.0], [1.0]], [0, 0]) == 0.0
+    assert expected_calibration_error(np.eye(2), [False, True]) == 0.0
 
 
 def test_calibrated_probabilities_have_no_error():
@@ -158,7 +163,10 @@ def test_calibrated_probabilities_have_no_error():
     [
         ([[0.5, 0.5], [2.0, 1.0]], [0, 1], "row 1 sums to 3, its least entry is 1: pass logits through a softmax"),
         ([[1.5, -0.5]], [0], "row 0 sums to 1, its least entry is -0.5"),
-        ([[0.5, 0.5]], [2], r"labels must lie in 0 … 1, the columns of probabilities, got 2"),
+        ([[0.5, 0.5]], [2], r"labels must be integers in 0 … 1, the columns of probabilities, got 2"),
+        ([[0.5, 0.5]], [0.5], r"labels must be integers in 0 … 1, the columns of probabilities, got 0.5"),
+        ([[0.5, 0.5]], [math.inf], r"labels must be integers in 0 … 1, the columns of probabilities, got inf"),
+        ([[0.5, 0.5]], [math.nan], "labels holds NaN, first in row 0"),
         ([[0.5, 0.5]], [0, 1], "one entry for each of 1 items"),
         ([[math.nan, 0.5]], [0], "holds NaN"),
         ([0.5, 0.5], [0, 1], r"must have shape \(items, size\)"),

@@ -95,6 +95,8 @@ def test_paper_is_light_and_nothing_is_folded(browser, page):
     browser.devtools("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": "dark"}])
     browser.devtools("Emulation.setEmulatedMedia", media="print")
     assert browser.run("return getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    kept_whole = "return [...document.querySelectorAll('.wide')].every(e => getComputedStyle(e).breakInside == 'avoid')"
+    assert browser.run(kept_whole), "no table's head at the foot of a page"
     browser.devtools("Emulation.setEmulatedMedia", media="", features=[])
     closed = "return document.querySelectorAll('details:not([open])').length"
     before = browser.run(closed)

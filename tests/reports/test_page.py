@@ -123,6 +123,8 @@ def test_pictures_say_what_they_show(compared):
 
 def test_results_are_estimates_over_seeds(compared):
     page, _ = compared
+    assert "Test metrics in percent, mean ± deviation [95% interval]; the best in bold" in page.texts("caption")
+    assert "el_nivmf, proxy_nca; 2 seeds each" in page.texts("dd")
     cells = ["".join(text) for _, _, text in page.all("td")]
     mean, interval = str(Estimate.of([0.7, 0.71])).split(" [")
     assert f"{mean}[{interval}" in cells
@@ -140,6 +142,20 @@ def test_undefined_values_and_reasons_are_said(compared):
     assert any(text.startswith("40 test items, clean and degraded (crop, occlude, blur, noise)") for text in captions)
     groups = [a for _, a, _ in page.all("th", scope="colgroup")]
     assert [int(a["colspan"]) for a in groups] == [3, 3, 3, 2, 3], "Spearman is undefined throughout: no columns"
+
+
+def test_what_the_calibration_was_measured_on_is_said(tmp_path, compared, undrawn):
+    page, _ = compared
+    trained = [text for text in page.texts("p") if "a calibration of the fit, not of new images" in text]
+    assert len(trained) == 1
+    assert any("on training images, without augmentation, ECE" in text for text in page.texts("caption"))
+    folder = write_run(tmp_path / "run", {"VMFProxyLoss": {}})
+    summary = json.loads((folder / "summary.json").read_text())
+    summary["uncertainty"]["calibration"]["images"] = "images of the training classes that training did not see"
+    (folder / "summary.json").write_text(json.dumps(summary))
+    page, text = report(folder)
+    assert "calibration of the fit" not in text
+    assert any("that training did not see, ECE, accuracy" in text for text in page.texts("caption"))
 
 
 def test_differences_of_settings_are_marked(compared):
@@ -165,6 +181,29 @@ def test_commands_to_reproduce(compared):
     code = page.texts("pre")
     assert "pml-nivmf compare glyphs" in code
     assert any(text.startswith("pml-nivmf report ") and text.endswith("glyphs") for text in code)
+
+
+def test_a_run_alone_brings_its_plugins(tmp_path, undrawn):
+    command = "pml-nivmf run mine.yaml --plugin mine.py '--plugin=my other.py' general.epochs=2"
+    page, _ = report(write_run(tmp_path / "run", {"Mine": {}}, command=command, artifacts=False))
+    alone = "pml-nivmf run config.yaml --plugin mine.py --plugin 'my other.py' general.run_dir=again"
+    assert alone in page.texts("pre")
+    page, _ = report(write_run(tmp_path / "odd", {"Mine": {}}, command="pml-nivmf run 'mine", artifacts=False))
+    assert "pml-nivmf run 'mine" in page.texts("pre")
+
+
+def test_the_command_of_this_page_names_what_was_asked_for(tmp_path, undrawn, monkeypatch):
+    """Not the folder around it, which may hold more."""
+    folder = comparison(tmp_path / "glyphs", seeds=2, artifacts=False)
+    write_run(folder / "third" / "seed-0", {"L2": {}}, artifacts=False)
+    monkeypatch.chdir(tmp_path)
+    page, _ = report(folder / "proxy_nca" / "seed-1", folder / "third")
+    assert "pml-nivmf report glyphs/proxy_nca/seed-1 glyphs/third" in page.texts("pre")
+    seeds = [folder / "proxy_nca" / f"seed-{seed}" for seed in (0, 1)]
+    page, _ = report(*seeds, folder / "el_nivmf")
+    assert "pml-nivmf report glyphs/proxy_nca glyphs/el_nivmf" in page.texts("pre"), "in their order, and no longer"
+    page, _ = report(folder)
+    assert "pml-nivmf report glyphs" in page.texts("pre")
 
 
 # images ---------------------------------------------------------------------------------------------------------
@@ -235,6 +274,9 @@ def test_one_run_alone(tmp_path, undrawn):
     page, _ = report(folder)
     assert page.texts("h1") == ["glyphs el_vmf"]
     assert "What was run" in page.texts("h2")
+    assert "el_vmf; 1 seed" in page.texts("dd")
+    assert "Test metrics in percent" in page.texts("caption")
+    assert not any("±" in text for text in page.texts("dd")), "nothing is said of what is not there"
     assert "50.00" in page.texts("td")
     assert not page.texts("small"), "one seed has no interval"
 

@@ -7,11 +7,13 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Circle
+from matplotlib.patheffects import withStroke
 
 from .style import MAP, PAGE_WIDTH, new_figure, styled
 
 _PIXELS = 320  # a side
 _TOWARDS = np.array([0.30, -0.24, 0.92])  # where the viewer stands, so that the third axis points almost at him
+_OUTLINE = withStroke(linewidth=1.4, foreground="#333333")  # white letters may stand on yellow
 LogDensity = Callable[[np.ndarray], np.ndarray]
 
 
@@ -108,4 +110,5 @@ def _draw_axes(axes: Axes, view: np.ndarray) -> None:
             va="top" if inwards[1] < 0 else "bottom",
             color="white",
             fontsize=7,
+            path_effects=[_OUTLINE],
         )

@@ -25,7 +25,8 @@ def degradation(groups: Sequence[Group]) -> Markup:
     columns = [_CLEAN, _DEGRADED, *map(_less_certain, _SCORES), *map(_spearman, _SCORES)]
     items = dig(measured[0].first.uncertainty, "degradation", "items")
     caption = (
-        f"{items} test items, clean and degraded ({', '.join(_kinds(measured[0].first))}); mean over all strengths"
+        f"{items} test items, clean and degraded ({', '.join(_kinds(measured[0].first))}); mean over all strengths; "
+        "R@1 and less certain in percent"
     )
     table = estimate_table(measured, columns, caption)
     return join(title, table, glossary(columns), notes, _figures(measured), _examples(measured))

@@ -36,7 +36,9 @@ def _sentence(found: Found) -> Markup | None:
     best = max(estimates, key=lambda name: estimates[name].mean)
     title = f"{'Highest ' if len(estimates) > 1 else ''}{short_name(metric)} on the test classes: "
     overlap = _overlap(best, estimates) if len(estimates) > 1 else None
-    return tag("p", title, tag("strong", f"{best} {estimates[best]}"), ". ", overlap, class_="lead")
+    return tag(
+        "p", title, tag("strong", best, " ", str(estimates[best]).replace("-", "−")), ". ", overlap, class_="lead"
+    )
 
 
 def _overlap(best: str, estimates: dict[str, Estimate]) -> str:
@@ -64,11 +66,9 @@ def _facts(found: Found) -> Markup:
         values = list(dict.fromkeys(described(dig(config, *keys)) for config in configs))
         return values[0] if len(values) == 1 else "differs, see Configuration"
 
-    seeds = [len(group.runs) for group in found.groups]
-    count = str(seeds[0]) if len(set(seeds)) == 1 else f"{min(seeds)} to {max(seeds)}"
     select = {str(run.results.get("selected_by", "")).removeprefix("validation_") for run in found.runs}
     facts: dict[str, str] = {
-        "Compared": f"{', '.join(group.name for group in found.groups)}; {count} seed{'s' * (count != '1')} each",
+        "Compared" if len(found.groups) > 1 else "Run": f"{', '.join(g.name for g in found.groups)}; {_seeds(found)}",
         "Data": of("dataset"),
         "Test": _test_set(found.runs[0].items),
         "Model": f"{of('model', 'trunk')}, embeddings of {of('model', 'embedding_size')} dimensions",
@@ -77,9 +77,17 @@ def _facts(found: Found) -> Markup:
         "Epoch chosen by": f"{', '.join(short_name(s) for s in sorted(select))} on validation classes, which are held "
         "out of the training classes; the test set has no say",
         "Retrieval": f"by {of('evaluation', 'retrieval')}, every test item against all others",
-        "Numbers": "mean ± standard deviation over seeds [95% interval of the mean, Student's t]",
+        "Numbers": "mean ± standard deviation over seeds [95% interval of the mean, Student's t]"
+        if found.has_spread
+        else "of one seed: how far they vary from seed to seed is not known",
     }
     return tag("dl", [join(tag("dt", key), tag("dd", value)) for key, value in facts.items() if value], class_="facts")
+
+
+def _seeds(found: Found) -> str:
+    seeds = [len(group.runs) for group in found.groups]
+    count = str(seeds[0]) if len(set(seeds)) == 1 else f"{min(seeds)} to {max(seeds)}"
+    return f"{count} seed{'s' * (count != '1')}{' each' * (len(seeds) > 1)}"
 
 
 def _epochs(count: str) -> str:

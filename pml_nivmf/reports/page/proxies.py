@@ -3,15 +3,17 @@
 from collections.abc import Sequence
 
 from ..html import Markup, join, tag
-from ..run_folders import Group
+from ..run_folders import Group, Run
 from .section import Column, dig, estimate_table, glossary
 
 _ANISOTROPY = (
     "Standard deviation over mean of a class's concentrations over the dimensions, median over classes: 0 is isotropic."
 )
+_TRAINED_ON = "training images, without augmentation"
 _NOTE = (
     "Experiments hold out whole classes, so the only images of the classes that the softmax knows are those it was "
-    "trained on: this is a calibration of the fit, not of new images."
+    "trained on: this is a calibration of the fit, not of new images. Runs with evaluation.closed_set_share=0.1 keep "
+    "a tenth of every class out of training and measure it there."
 )
 
 
@@ -26,9 +28,20 @@ def proxies(groups: Sequence[Group]) -> Markup:
     ]
     reasons = {dig(run.uncertainty, "calibration", "left_out") for group in groups for run in group.runs}
     notes = [tag("p", f"No calibration: {reason}.") for reason in sorted(filter(None, reasons))]
-    caption = "The softmax over proxies on training images without augmentation, and the proxies' concentrations"
+    images = {text for group in groups for run in group.runs if (text := _images(run)) is not None}
+    caption = (
+        f"The softmax over proxies on {' or on '.join(sorted(images)) or _TRAINED_ON}, ECE, accuracy and confidence in "
+        "percent; and the proxies' concentrations"
+    )
     table = estimate_table(groups, columns, caption)
-    return join(tag("h3", "What do the proxies say?"), tag("p", _NOTE), table, glossary(columns), notes)
+    note = tag("p", _NOTE) if _TRAINED_ON in images else None
+    return join(tag("h3", "What do the proxies say?"), note, table, glossary(columns), notes)
+
+
+def _images(run: Run) -> str | None:
+    """What the calibration was measured on; None where there is none."""
+    found = dig(run.uncertainty, "calibration") or {}
+    return None if "left_out" in found else str(found.get("images", _TRAINED_ON))
 
 
 def _calibration(key: str, title: str, explained: str) -> Column:

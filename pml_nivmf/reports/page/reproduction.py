@@ -1,12 +1,13 @@
 """Where it was run, and how to run it again."""
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from ..html import Markup, join, tag
-from ..run_folders import Found
+from ..run_folders import Found, Run, find
 from .section import Section, scrolling
 
 _VERSIONS = ("pml_nivmf", "git_commit", "python", "platform", "cuda")
@@ -40,18 +41,44 @@ def reproduction(found: Found) -> Section:
             tag("p", "The commands that made these runs:"),
             _code(list(commands) or ["not recorded"]),
             tag("p", alone),
-            _code(["pml-nivmf run config.yaml general.run_dir=again"]),
+            _code([shlex.join(["pml-nivmf", "run", "config.yaml", *_plugins(commands), "general.run_dir=again"])]),
             tag("p", "This page:"),
             _code([shlex.join(["pml-nivmf", "report", *_folders(found)])]),
         ),
     )
 
 
+def _plugins(commands: Iterable[str]) -> list[str]:
+    """--plugin FILE of every command: without them a run of one's own classes would not find them."""
+    files = []
+    for command in commands:
+        words = _words(command)
+        files += [file for word, file in pairwise(words) if word == "--plugin"]
+        files += [word.removeprefix("--plugin=") for word in words if word.startswith("--plugin=")]
+    return [word for file in dict.fromkeys(files) for word in ("--plugin", file)]
+
+
+def _words(command: str) -> list[str]:
+    try:
+        return shlex.split(command)
+    except ValueError:  # of a folder that others wrote, an open quote
+        return []
+
+
 def _folders(found: Found) -> list[str]:
-    """As one would type them here."""
-    folder = found.folder if len(found.groups) > 1 else found.folder / found.groups[0].name
+    """What gives these runs in this order, as one would type it here."""
+    by_group = [path for group in found.groups for path in _of_group(found.folder / group.name, group.runs)]
     here = Path.cwd()
-    return [str(folder.relative_to(here) if here in folder.parents else folder)]
+    return [
+        str(folder.relative_to(here) if here in folder.parents else folder)
+        for folder in (found.given if len(found.given) == 1 else by_group)
+    ]
+
+
+def _of_group(folder: Path, runs: Sequence[Run]) -> list[Path]:
+    """Its folder if it holds no other runs, else theirs."""
+    shown = [run.folder for run in runs]
+    return [folder] if [run.folder for run in find([folder]).runs] == shown else shown
 
 
 def _code(lines: Sequence[str]) -> Markup:

@@ -32,8 +32,9 @@ def results(found: Found) -> Section:
         digits=1,
         interval=False,
     )
-    caption = "Test metrics in percent, mean ± deviation [95% interval]; the best mean in bold"
-    table = estimate_table(found.groups, [*columns, seconds], caption)
+    spread = ", mean ± deviation [95% interval]" if found.has_spread else ""
+    best = "; the best in bold" if len(found.groups) > 1 else ""
+    table = estimate_table(found.groups, [*columns, seconds], f"Test metrics in percent{spread}{best}")
     return Section("Results", join(table, glossary([*columns, seconds]), _bars(found)))
 
 

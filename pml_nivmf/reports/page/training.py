@@ -16,10 +16,13 @@ def training(found: Found) -> Section | None:
     if not metrics:
         return None
     alt = f"{' and '.join(metrics.values())} over the epochs, for {', '.join(histories)}."
-    caption = (
-        "Mean over seeds, the band is one standard deviation, the mark is the best epoch of the mean. Training losses "
-        "of different kinds have different units: compare their shape, not their height."
+    seeds = "Mean over seeds, the band is one standard deviation. " if found.has_spread else ""
+    kinds = (
+        " Training losses of different kinds have different units: compare their shape, not their height."
+        if len(found.groups) > 1
+        else ""
     )
+    caption = f"{seeds}The mark is the best epoch.{kinds}"
     return Section(
         "Training", join(plot(training_curves(histories, metrics), "training", alt, caption), _chosen(found))
     )
