@@ -23,8 +23,7 @@ torch.manual_seed(0)
 # The paper writes log D = Σ log κ_m − log κ̃ and says that the true one is open. It is
 # log D = Σ log κ_m − M·log‖Kx‖, the Jacobian of x ↦ Kx/‖Kx‖. With it the density integrates to one; the paper's has a
 # mass that depends on K, κ^{M−1} already for K = κ·I, so that classes with different K are not weighed alike.
-# `normalizer="exact"` is the default of distributions and distances. Losses default to `"paper"`, the paper's loss, and
-# take `"exact"`.
+# `normalizer="exact"` is the default everywhere; losses and distances take `"paper"`.
 
 
 # %%

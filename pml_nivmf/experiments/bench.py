@@ -106,11 +106,10 @@ def _losses(shape: Shape) -> dict[str, nn.Module]:
     losses: dict[str, nn.Module] = {
         "ProxyNCALoss": pml_losses.ProxyNCALoss(c, m),
         BASELINE: pml_losses.ProxyAnchorLoss(c, m),
-        f"NonIsotropicVMFLoss, {n} samples": NonIsotropicVMFLoss(c, m, n_samples=n, estimator="monte_carlo"),
-        f"NonIsotropicVMFLoss, {n} samples, exact": NonIsotropicVMFLoss(
-            c, m, n_samples=n, estimator="monte_carlo", normalizer="exact"
-        ),
+        f"NonIsotropicVMFLoss, {n} samples": NonIsotropicVMFLoss(c, m, n_samples=n),
+        f"NonIsotropicVMFLoss, {n} samples, paper": NonIsotropicVMFLoss(c, m, n_samples=n, normalizer="paper"),
         "NonIsotropicVMFLoss, analytic": NonIsotropicVMFLoss(c, m, estimator="analytic"),
+        "NonIsotropicVMFLoss, analytic, paper": NonIsotropicVMFLoss(c, m, estimator="analytic", normalizer="paper"),
         "NivMFProxyLoss": NivMFProxyLoss(c, m),
         "VMFProxyLoss, EL": VMFProxyLoss(c, m),
         "VMFProxyLoss, Bhattacharyya": VMFProxyLoss(c, m, distance=BhattacharyyaDistance()),

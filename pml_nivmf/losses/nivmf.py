@@ -71,7 +71,7 @@ class NonIsotropicVMFLoss(NivMFSoftmaxLoss):
         num_classes: number of classes C.
         embedding_size: M.
         n_samples: Monte-Carlo samples per image.
-        normalizer: "paper" (the paper's heuristic) or "exact" (densities integrate to one).
+        normalizer: "exact" (densities integrate to one) or "paper" (the paper's heuristic).
         estimator: "monte_carlo" as in the paper, or "analytic": a closed form without noise, N times cheaper.
         antithetic: draw the samples in pairs with opposite tangents: less noise at the same cost.
         temperature: initial t > 0.
@@ -112,7 +112,7 @@ class NonIsotropicVMFLoss(NivMFSoftmaxLoss):
         num_classes: int,
         embedding_size: int,
         n_samples: int = 10,
-        normalizer: str = "paper",
+        normalizer: str = "exact",
         estimator: str = "monte_carlo",
         antithetic: bool = True,
         temperature: float = 1.0,
@@ -155,7 +155,7 @@ class NivMFProxyLoss(NivMFSoftmaxLoss):
     Args:
         num_classes: number of classes C.
         embedding_size: M.
-        normalizer: "paper" (the paper's heuristic) or "exact" (densities integrate to one).
+        normalizer: "exact" (densities integrate to one) or "paper" (the paper's heuristic).
         temperature: initial t > 0.
         learnable_temperature: whether t is trained.
         initial_concentration: κ_cm at the start; None: 16·t.
@@ -184,7 +184,7 @@ class NivMFProxyLoss(NivMFSoftmaxLoss):
         self,
         num_classes: int,
         embedding_size: int,
-        normalizer: str = "paper",
+        normalizer: str = "exact",
         temperature: float = 1.0,
         learnable_temperature: bool = True,
         initial_concentration: float | None = None,
