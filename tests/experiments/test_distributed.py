@@ -243,7 +243,8 @@ def test_whole_batches_are_dealt_out(as_rank):
 )
 def test_losses_that_runs_cannot_distribute(experiment, as_rank, loss, option, message):
     options = [f"loss={loss}", *(f"loss.NonIsotropicVMFLoss.{name}={value}" for name, value in option.items())]
-    parts = build_parts(compose(experiment, options).config)
+    takes_sparse = "optimizers.model={Adagrad: {lr: 0.01}}"
+    parts = build_parts(compose(experiment, [*options, takes_sparse]).config)
     as_rank(0, 2)
     with pytest.raises(ConfigError, match=message):
         data_parallel.joined(parts.loss, None)
