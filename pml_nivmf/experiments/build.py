@@ -196,6 +196,7 @@ def _build_optimizers(
     lr = (arguments or {}).get("lr")
     if lr is None:
         raise ConfigError(f"optimizers.model.{name}: lr is missing; the other rates follow from it")
+    _check_takes_sparse(name, arguments, loss)
     embedder_lr = lr if settings["embedder_lr"] is None else settings["embedder_lr"]
     groups = {
         "trunk_optimizer": [{"params": list(trunk.parameters())}],
@@ -207,6 +208,17 @@ def _build_optimizers(
         for key, parameters in groups.items()
         if any(group["params"] for group in parameters)
     }
+
+
+def _check_takes_sparse(optimizer: str, arguments: dict[str, Any], loss: nn.Module) -> None:
+    if not isinstance(loss, ProxyLoss) or not loss.sparse or not hasattr(torch.optim, optimizer):
+        return
+    if optimizer not in ("Adagrad", "SGD") or arguments.get("weight_decay"):
+        raise ConfigError(
+            f"loss: sparse=True gives gradients that optimizers.model={optimizer} cannot use: take Adagrad or SGD, "
+            "without weight_decay, or leave sparse out",
+            key="loss",
+        )
 
 
 def _loss_groups(settings: dict[str, Any], loss: nn.Module, lr: float) -> list[dict[str, Any]]:

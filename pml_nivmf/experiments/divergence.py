@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from ..losses import JointProxyLoss, ProxyLoss
 from . import checkpoint
 from .build import Parts
+from .dying_ranks import finishing
 
 if TYPE_CHECKING:
     from .training import Trainer
@@ -48,17 +49,21 @@ def explained(
     try:
         yield
     except FloatingPointError as error:
-        found = measure(parts, trainer)
-        where = f"epoch {epoch}, step {trainer.iteration + 1} of {trainer.iterations_per_epoch}"
-        if not isinstance(error, DivergedError):
-            where = f"the evaluation after epoch {epoch}"
-        message = f"training diverged in {where}: {error}. {_sentence(found)}. {_REMEDY}"
-        if state is not None:
-            batch = {"embeddings": trainer.embeddings.cpu(), "labels": trainer.labels.cpu()}
-            kept = state() | batch | {"epoch": epoch, "step": trainer.iteration + 1, "statistics": found}
-            checkpoint.write_atomically(folder / CRASH, lambda file: torch.save(kept, file))
-            message += f"; the weights and the batch are in {folder / CRASH}, the checkpoints before it are intact"
+        with finishing():
+            found = measure(parts, trainer)
+            where = f"epoch {epoch}, step {trainer.iteration + 1} of {trainer.iterations_per_epoch}"
+            if not isinstance(error, DivergedError):
+                where = f"the evaluation after epoch {epoch}"
+            message = f"training diverged in {where}: {error}. {_sentence(found)}. {_REMEDY}"
+            if state is not None:
+                _keep(folder / CRASH, state() | {"epoch": epoch, "statistics": found}, trainer)
+                message += f"; the weights and the batch are in {folder / CRASH}, the checkpoints before it are intact"
         raise FloatingPointError(message) from error
+
+
+def _keep(path: Path, state: dict[str, Any], trainer: "Trainer") -> None:
+    batch = {"embeddings": trainer.embeddings.cpu(), "labels": trainer.labels.cpu(), "step": trainer.iteration + 1}
+    checkpoint.write_atomically(path, lambda file: torch.save(state | batch, file))
 
 
 _REMEDY = (

@@ -16,6 +16,10 @@ from ..losses.collectives import rank, world
 _LOST = ("closed by peer", "reset by peer", "Broken pipe", "Connection refused", "Timed out", "timed out", "gloo")
 
 
+_PATIENCE = 20.0  # seconds; torchrun kills 30 after it has told to end
+_unfinished = threading.Lock()
+
+
 class RankLostError(OSError):
     """Another rank is gone."""
 
@@ -34,11 +38,24 @@ def explained(go_on: str) -> Iterator[None]:
     with _end_on_sigterm(message) as dumb:
         try:
             yield
-        except RuntimeError as error:
-            if not isinstance(error, dist.DistError) and not any(words in str(error) for words in _LOST):
-                raise
+        except BaseException as error:
             dumb.set()  # one message is enough
+            if not _tells_of_a_lost_rank(error):
+                raise
             raise RankLostError(f"rank {rank()} lost another rank, which died or no longer answers. {hint}") from error
+
+
+def _tells_of_a_lost_rank(error: BaseException) -> bool:
+    if isinstance(error, dist.DistError):
+        return True
+    return isinstance(error, RuntimeError) and any(words in str(error) for words in _LOST)
+
+
+@contextlib.contextmanager
+def finishing() -> Iterator[None]:
+    """What is in the block is finished although torchrun says to end, because another rank was faster to fail."""
+    with _unfinished:
+        yield
 
 
 @contextlib.contextmanager
@@ -66,7 +83,9 @@ def _end_on_sigterm(message: str) -> Iterator[threading.Event]:
 def _listen(ear: int, process: int, message: str, dumb: threading.Event) -> None:
     while number := os.read(ear, 1):
         if number[0] == signal.SIGTERM and os.getpid() == process:
-            if dumb.is_set():
+            was_busy = _unfinished.locked()
+            _unfinished.acquire(timeout=_PATIENCE)
+            if was_busy or dumb.is_set():
                 time.sleep(5)
             else:
                 print(message, file=sys.stderr, flush=True)

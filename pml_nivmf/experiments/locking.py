@@ -28,7 +28,7 @@ def only_process(folder: Path) -> Iterator[None]:
     another's.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    with (folder / _LOCK).open("a+") as file:
+    with _opened(folder / _LOCK) as file:
         if not try_lock(file, where_impossible=True):
             raise _in_use(folder, file)
         _sign(file)
@@ -42,7 +42,7 @@ def only_process(folder: Path) -> Iterator[None]:
 def check_free(folder: Path) -> None:
     """Refuse a folder that another process works in, before any work is put into it; `only_process` decides."""
     if (folder / _LOCK).exists():
-        with (folder / _LOCK).open("a+") as file:
+        with _opened(folder / _LOCK) as file:
             if not try_lock(file, where_impossible=True):
                 raise _in_use(folder, file)
 
@@ -59,6 +59,13 @@ def try_lock(file: IO[str], where_impossible: bool = False) -> bool:
     except OSError as error:
         return where_impossible and error.errno not in (errno.EWOULDBLOCK, errno.EACCES)
     return True
+
+
+def _opened(path: Path) -> IO[str]:
+    """Not through a link: a folder from anywhere could make one of it to a file that signing would empty."""
+    if path.is_symlink():
+        raise ConfigError(f"{path} is a link, which is not followed: remove it")
+    return path.open("a+")
 
 
 def _sign(file: IO[str]) -> None:

@@ -173,6 +173,7 @@ def _summary(config: DictConfig, progress: Progress, status: str) -> dict[str, A
 
 def _begin(config: DictConfig, folder: Path, overwrite: bool) -> None:
     _check_startable(folder, overwrite)  # building took its time
+    _check_links(folder)
     _clear(folder)
     checkpoint.remove_partial(folder)
     surroundings = environment() | {"seed": config.general.seed, "ranks": world()}
@@ -212,7 +213,7 @@ def _check_same(config: DictConfig, state: dict[str, Any], folder: Path) -> None
 
 
 def _check_links(folder: Path) -> None:
-    """A run folder may come from anywhere: what is written into it must not land elsewhere."""
+    """A run folder may come from anywhere: what is written or cleared in it must not be elsewhere."""
     for path in folder.iterdir():
         if path.is_symlink() and not path.resolve().is_relative_to(folder.resolve()):
             raise ConfigError(f"{path} is a link out of the run folder: put a real one in its place")

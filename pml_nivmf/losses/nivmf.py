@@ -88,7 +88,7 @@ class NonIsotropicVMFLoss(NivMFSoftmaxLoss):
         initial_norm_per_dim: what "auto" brings the mean ‖z‖/M to. Images start as 4·M: small values make them vague,
             large ones make them points.
         chunk_size: classes computed at a time, and again in the backward: memory beyond parameters and gradients is
-            that of one chunk. None computes all at once.
+            that of one chunk; only regularizers take all rows. None computes all at once.
         negative_samples: in training, compare with the batch's classes and this many others, drawn anew for each
             batch; the others' logits are raised by the logarithm of the inverse sampling rate. None: with all.
         sparse: with negative_samples, gradients of proxies and concentrations are sparse, for torch.optim.SparseAdam:
@@ -163,7 +163,7 @@ class NivMFProxyLoss(NivMFSoftmaxLoss):
             log κ_c = log κ_shared + δ_c with (C, M) deviations δ that start at zero and that a penalty draws back to
             it, so that classes with few images keep close to the shape that all classes share.
         chunk_size: classes computed at a time, and again in the backward: memory beyond parameters and gradients is
-            that of one chunk. None computes all at once.
+            that of one chunk; only regularizers take all rows. None computes all at once.
         negative_samples: in training, compare with the batch's classes and this many others, drawn anew for each
             batch; the others' logits are raised by the logarithm of the inverse sampling rate. None: with all.
         sparse: with negative_samples, gradients of proxies and concentrations are sparse, for torch.optim.SparseAdam:

@@ -38,7 +38,7 @@ class VMFProxyLoss(ProxyLoss):
             the mean norm starts at 4·M (distances between distributions) or √(8t) (other distances that use norms).
         initial_norm_per_dim: what "auto" brings the mean ‖z‖/M to, for distances between distributions.
         chunk_size: classes computed at a time, and again in the backward: memory beyond parameters and gradients is
-            that of one chunk. None computes all at once.
+            that of one chunk; only regularizers take all rows. None computes all at once.
         negative_samples: in training, compare with the batch's classes and this many others, drawn anew for each
             batch; the others' logits are raised by the logarithm of the inverse sampling rate. None: with all.
         sparse: with negative_samples, gradients of proxies and concentrations are sparse, for torch.optim.SparseAdam:

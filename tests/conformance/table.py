@@ -22,7 +22,8 @@ def table() -> str:
         }
         lines.append(f"| {title} | {_listed(works, ending)} | {_reasons(refused, ending)} |")
     lines.append(f"| around a loss | {_quoted(distances.WRAPPERS)} | – |")
-    lines.append(f"| search | {_quoted(distances.SEARCH)} | `FaissKNN`: uses no distance |")
+    without = _quoted(distances.SEARCH_WITHOUT_DISTANCE)
+    lines.append(f"| search | {_quoted(distances.SEARCH)} | uses no distance: {without} |")
     lines += ["", "| of PML | with our losses | not, and why |", "|---|---|---|"]
     for title, every, refusing in (
         ("reducers", REDUCERS, losses.REDUCERS_THAT_REFUSE),

@@ -1,9 +1,12 @@
 """Our distances in every loss, miner and search of PML that takes a foreign one; those that do not, refuse."""
 
+import inspect
+
 import pytest
 import torch
 from pytorch_metric_learning import distances as pml_distances
 from pytorch_metric_learning import losses, miners, regularizers
+from pytorch_metric_learning.utils import inference
 from pytorch_metric_learning.utils.accuracy_calculator import AccuracyCalculator
 from pytorch_metric_learning.utils.inference import CustomKNN, InferenceModel, MatchFinder
 
@@ -42,6 +45,7 @@ REFUSING = {
 }
 WRAPPERS = ("CrossBatchMemory", "MultipleLosses", "SelfSupervisedLoss")
 SEARCH = ("AccuracyCalculator", "BatchedDistance", "CustomKNN", "InferenceModel", "MatchFinder")
+SEARCH_WITHOUT_DISTANCE = ("FaissKMeans", "FaissKNN")
 ALL_CLASSES = {**classes_of(losses), **classes_of(miners), **classes_of(regularizers)}
 pytestmark = pytest.mark.filterwarnings("ignore")  # PML's own, about empty tensors
 
@@ -53,6 +57,14 @@ def expected_outcome(name):
 def test_every_class_of_pml_is_in_one_list():
     listed = [*LOSSES, *MINERS, *(name for names in REFUSING.values() for name in names)]
     assert sorted(listed) == sorted(ALL_CLASSES)
+
+
+def test_every_search_of_pml_is_listed():
+    offered = {name: value for name, value in vars(inference).items() if isinstance(value, type)}
+    own = {name for name, value in offered.items() if value.__module__ == inference.__name__}
+    assert own == {*SEARCH, *SEARCH_WITHOUT_DISTANCE} - {"AccuracyCalculator", "BatchedDistance"}
+    for name in SEARCH_WITHOUT_DISTANCE:
+        assert "distance" not in inspect.signature(offered[name]).parameters
 
 
 @pytest.mark.parametrize("name", sorted(ALL_CLASSES))

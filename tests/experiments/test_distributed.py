@@ -124,6 +124,35 @@ def test_two_ranks_finish_what_one_process_began(experiment, whole, tmp_path, mo
     assert found == {f"test_{name}": value for name, value in tested.items()}, "equal to the last bit"
 
 
+TOLD_TO_END = """
+import os, pathlib, signal, sys, threading, time
+from pml_nivmf.experiments import dying_ranks
+
+dying_ranks.world = lambda: 2
+with dying_ranks.explained("GO ON"):
+    if sys.argv[1] == "waiting":
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(60)
+    with dying_ranks.finishing():
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(1)
+        pathlib.Path(sys.argv[2]).write_text("whole")
+    raise FloatingPointError("it diverged")
+"""
+
+
+@pytest.mark.parametrize("state", ["waiting", "finishing"])
+def test_a_rank_that_is_told_to_end_finishes_what_it_writes(tmp_path, state):
+    """When all ranks diverge, torchrun may end the one that still writes crash.pt, because another was faster."""
+    arguments = [sys.executable, "-c", TOLD_TO_END, state, str(tmp_path / "file")]
+    done = subprocess.run(arguments, cwd=ROOT, capture_output=True, text=True, timeout=50)
+    assert done.returncode != 0
+    assert (tmp_path / "file").exists() == (state == "finishing")
+    assert ("it diverged" in done.stderr) == (state == "finishing")
+    assert ("rank 0 was told to end" in done.stderr) == (state == "waiting")
+    assert ("go on, with any number of ranks, with: GO ON" in done.stderr) == (state == "waiting")
+
+
 # Without processes ----------------------------------------------------------------------------------------------
 
 
@@ -214,7 +243,8 @@ def test_whole_batches_are_dealt_out(as_rank):
 )
 def test_losses_that_runs_cannot_distribute(experiment, as_rank, loss, option, message):
     options = [f"loss={loss}", *(f"loss.NonIsotropicVMFLoss.{name}={value}" for name, value in option.items())]
-    parts = build_parts(compose(experiment, options).config)
+    takes_sparse = "optimizers.model={Adagrad: {lr: 0.01}}"
+    parts = build_parts(compose(experiment, [*options, takes_sparse]).config)
     as_rank(0, 2)
     with pytest.raises(ConfigError, match=message):
         data_parallel.joined(parts.loss, None)

@@ -211,6 +211,24 @@ def test_separate_rates_clipping_and_frozen_batch_norm(experiment):
     assert set(parts.clippers) == {"trunk_grad_clipper", "embedder_grad_clipper", "metric_loss_grad_clipper"}
 
 
+SPARSE = ["loss={NonIsotropicVMFLoss: {negative_samples: 2, sparse: true}}"]
+
+
+@pytest.mark.filterwarnings("ignore:Sparse invariant checks", "ignore:`parameters` is an empty generator")
+@pytest.mark.parametrize("optimizer", ["{Adagrad: {lr: 0.01}}", "{SGD: {lr: 0.01, momentum: 0.9}}"])
+def test_sparse_gradients_train(experiment, tmp_path, optimizer):
+    options = [*SPARSE, f"optimizers.model={optimizer}", "optimizers.clip_norm=10"]
+    run.start(compose(experiment, options).config, tmp_path / "run")
+    history = json.loads((tmp_path / "run" / "history.json").read_text())
+    assert history[-1]["train_loss"] < history[0]["train_loss"]
+
+
+@pytest.mark.parametrize("optimizer", ["{AdamW: {lr: 0.01}}", "{SGD: {lr: 0.01, weight_decay: 0.1}}"])
+def test_optimizers_that_take_no_sparse_gradients_are_refused_before_training(experiment, optimizer):
+    with pytest.raises(ConfigError, match=r"sparse=True gives gradients .* take Adagrad or SGD, without weight_decay"):
+        build_parts(compose(experiment, [*SPARSE, f"optimizers.model={optimizer}"]).config)
+
+
 def test_compare_makes_a_table_and_goes_on_where_it_stopped(experiment, tmp_path, capsys):
     arguments = ["compare", experiment, "general.epochs=2", "--dir", str(tmp_path / "runs"), "--jobs", "2"]
     assert cli.main(arguments) == 0

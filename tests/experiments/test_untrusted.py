@@ -9,7 +9,7 @@ import torch
 
 from pml_nivmf import cli
 from pml_nivmf.experiments import compare, run, search_space
-from pml_nivmf.experiments.config import compose
+from pml_nivmf.experiments.config import compose, load_saved
 from pml_nivmf.experiments.config_files import load, parse_yaml
 from pml_nivmf.experiments.errors import ConfigError
 
@@ -208,10 +208,25 @@ def test_checkpoints_with_something_else_in_them(unfinished, changes, reason):
         run.resume(unfinished)
 
 
-def test_links_out_of_a_run_folder_are_refused(unfinished, tmp_path):
-    shutil.rmtree(unfinished / "records")
+@pytest.mark.parametrize("name", ["records", "tensorboard", "checkpoints"])
+def test_links_out_of_a_run_folder_are_refused(unfinished, tmp_path, name):
+    shutil.rmtree(unfinished / name)
     (tmp_path / "elsewhere").mkdir()
-    (unfinished / "records").symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(ConfigError, match="records is a link out of the run folder"):
-        run.resume(unfinished)
-    assert not list((tmp_path / "elsewhere").iterdir())
+    (tmp_path / "elsewhere" / "epoch-00001.pt").write_text("another's")
+    (unfinished / name).symlink_to(tmp_path / "elsewhere")
+    config = load_saved(unfinished / "config.yaml")
+    for go in (lambda: run.resume(unfinished), lambda: run.start(config, unfinished, overwrite=True)):
+        with pytest.raises(ConfigError, match=f"{name} is a link out of the run folder"):
+            go()
+    assert [path.read_text() for path in (tmp_path / "elsewhere").iterdir()] == ["another's"]
+
+
+def test_a_link_as_lock_does_not_empty_what_it_leads_to(unfinished, tmp_path):
+    (tmp_path / "precious").write_text("kept")
+    (unfinished / ".lock").unlink()
+    (unfinished / ".lock").symlink_to(tmp_path / "precious")
+    config = load_saved(unfinished / "config.yaml")
+    for go in (lambda: run.resume(unfinished), lambda: run.start(config, unfinished, overwrite=True)):
+        with pytest.raises(ConfigError, match=r"\.lock is a link, which is not followed: remove it"):
+            go()
+    assert (tmp_path / "precious").read_text() == "kept"

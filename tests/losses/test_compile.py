@@ -121,6 +121,13 @@ def test_a_joint_loss_breaks_only_where_pml_does():
 
     eager, compiled = train(make, None), train(make, "eager")
     torch.testing.assert_close(compiled[:3], eager[:3], rtol=1e-4, atol=1e-5)
+    torch._dynamo.reset()
+    head, loss = a_model(make)
+    reasons = torch._dynamo.explain(lambda images, labels: loss(head(images), labels))(*a_batch()).break_reasons
+    # a break within a `with` is met once more at the `with`, without a reason of its own
+    places = [reason.user_stack[-1].filename for reason in reasons if reason.reason != "step_unsupported"]
+    assert places
+    assert all("pytorch_metric_learning" in place for place in places), places
 
 
 def test_faults_are_found_in_a_graph():
