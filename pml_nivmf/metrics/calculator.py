@@ -116,6 +116,8 @@ class ProbabilisticAccuracyCalculator(AccuracyCalculator):
             knn_func=knn_func,
             kmeans_func=kmeans_func,
         )
+        if kmeans_func is None:  # PML's, without faiss's warning of fewer than 39 items a class: classes are that small
+            self.kmeans_func.kwargs["min_points_per_centroid"] = 1
         found: dict[str, Callable[..., Any]] = self.get_function_dict()
         self.original_function_dict = dict(sorted(found.items(), key=_natural_order))
         self.curr_function_dict = self.get_function_dict()
