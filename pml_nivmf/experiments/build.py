@@ -180,14 +180,18 @@ def _build_sampler(settings: dict[str, Any], data: DataSplits) -> Any:
             raise ConfigError(message, key="general.batch_size")
         return None
     length = max(len(data.train), batch_size)
-    return registry.build(
-        "sampler",
-        settings["sampler"],
-        "sampler",
-        labels=data.train.labels,
-        batch_size=batch_size,
-        length_before_new_iter=length,
-    )
+    try:
+        return registry.build(
+            "sampler",
+            settings["sampler"],
+            "sampler",
+            labels=data.train.labels,
+            batch_size=batch_size,
+            length_before_new_iter=length,
+        )
+    except ConfigError as error:  # PML's assertions name no numbers
+        numbers = f"general.batch_size is {batch_size}, and there are {data.num_classes} training classes"
+        raise ConfigError(f"{error} ({numbers})", key=error.key) from error
 
 
 def _build_optimizers(

@@ -437,7 +437,11 @@ def test_plugin(experiment, tmp_path, capsys):
         ("schedule.scheduler={Counter: {}}", "unknown scheduler 'Counter'"),
         ("loss={VMFProxyLoss: {distance: KLDistance}}", "loss.VMFProxyLoss.distance must be one object"),
         ("loss={VMFProxyLoss: {distance: {}}}", "loss.VMFProxyLoss.distance must be one object"),
-        ("general.batch_size=100000", "batch_size"),
+        ("general.batch_size=100000", "batch_size is 100000, and there are "),
+        (
+            "sampler.MPerClassSampler.m=3",
+            "sampler.MPerClassSampler: m_per_class must divide batch_size without any remainder (general.batch_size is 8",
+        ),
         ("dataset={FeatureArrays: {npz: nowhere.npz}}", "nowhere.npz"),
         ("model=conv_net", "model.trunk: ConvNet is for images, but the data are features of width"),
         ("dataset={Glyphs: {}}", "model.trunk: Identity is for features, but the data are images"),
