@@ -92,8 +92,8 @@ def load_newest(folder: Path) -> dict[str, Any] | None:
         missing = [key for key in _REQUIRED if key not in state]
         if missing:
             raise ValueError(
-                f"{path} lacks {', '.join(missing)}: it is not a checkpoint of a whole run. Remove it to go on from the "
-                "one before, or start again with --overwrite"
+                f"{path} lacks {', '.join(missing)}: it is not a checkpoint of a whole run. "
+                "Remove it to go on from the one before, or start again with --overwrite"
             )
         return dict(state)
     return None

@@ -27,6 +27,8 @@ _BASES: dict[str, type] = {"optimizer": torch.optim.Optimizer, "scheduler": torc
 def _can_be_named(kind: str, name: str, value: object) -> bool:
     if not callable(value) or not name[0].isupper() or name == "ReduceLROnPlateau":  # which wants a metric to step
         return False
+    if name.startswith("Base") or name.endswith("Mixin") or inspect.isabstract(value) or value in _BASES.values():
+        return False  # what classes are made from, and no object by itself
     return kind not in _BASES or (inspect.isclass(value) and issubclass(value, _BASES[kind]))
 
 
