@@ -17,6 +17,9 @@ def add(commands: Commands) -> None:
         "unfinished ones resumed.",
     )
     command.add_argument("overrides", nargs="+", metavar="NAME", help="experiments, and key=value overrides")
+    command.add_argument(
+        "--dry-run", action="store_true", help="print the composed configuration of every row and stop"
+    )
     command.add_argument("--overwrite", action="store_true", help="run again what is in the folder")
     command.add_argument(
         "--losses", help="comma-separated loss variants or YAML files (default: the experiment's list)"
@@ -52,6 +55,9 @@ def _compare(options: argparse.Namespace) -> int:
             folder,
             compare.plan(name, losses, options.seeds, overrides, folder, options.overwrite, options.vary),
         )
+    if options.dry_run:
+        _print_plans([job for _, jobs in plans.values() for job in jobs])
+        return 0
     for name, (folder, jobs) in plans.items():
         workers = options.jobs or compare.default_workers(len(jobs))
         try:
@@ -61,6 +67,16 @@ def _compare(options: argparse.Namespace) -> int:
             return INTERRUPTED
         _show_comparison(config.experiment_name(name), folder, rows, [job.folder for job in jobs])
     return 0
+
+
+def _print_plans(jobs) -> None:  # type: ignore[no-untyped-def]
+    """One YAML document a row of the table: its seeds differ in nothing else."""
+    from ..experiments import config
+
+    for rows_folder in dict.fromkeys(job.folder.parent for job in jobs):
+        runs = [job for job in jobs if job.folder.parent == rows_folder]
+        print(f"---\n# {runs[0].loss}, seeds {', '.join(str(job.seed) for job in runs)}")
+        print(config.to_yaml(runs[0].config), end="")
 
 
 def _show_comparison(name: str, folder: Path, rows, runs: list[Path]) -> None:  # type: ignore[no-untyped-def]

@@ -57,7 +57,7 @@ def _run_folder(composed) -> Path:  # type: ignore[no-untyped-def]
 
 def _guarded(work, folder: Path, plugins: Sequence[str]) -> int:  # type: ignore[no-untyped-def]
     """Do the work, on all ranks if torchrun started several, and show its summary; after Ctrl-C say how to go on."""
-    from ..experiments import distributed, dying_ranks
+    from ..experiments import distributed, dying_ranks, run
 
     command = distributed.resume_command(folder, plugins)
     try:
@@ -66,6 +66,8 @@ def _guarded(work, folder: Path, plugins: Sequence[str]) -> int:  # type: ignore
             if distributed.is_first():
                 _show(summary, folder)
     except KeyboardInterrupt:
+        if not run.is_begun(folder):  # while data and model were still being built
+            raise
         if distributed.is_first():
             print(f"\ninterrupted; finished epochs are saved. Go on with: {command}", file=sys.stderr)
         return INTERRUPTED

@@ -10,7 +10,7 @@ from torch import nn
 
 from ..data import DataSplits, with_closed_set
 from ..losses import JointProxyLoss, ProxyLoss
-from ..metrics import ProbabilisticAccuracyCalculator
+from ..metrics import ProbabilisticAccuracyCalculator, lower_is_better
 from ..models import EmbeddingHead, Identity, freeze_batch_norm
 from . import data_parallel, mixed_precision, registry
 from .config import Composed, located
@@ -97,6 +97,7 @@ def check_objects(composed: Composed) -> None:
     try:
         for key in ("metrics", "test_metrics"):
             _check_metrics(settings["evaluation"][key], f"evaluation.{key}")
+        _check_selection(settings["evaluation"])
     except ConfigError as error:
         raise located(error, composed.sources) from None
 
@@ -110,15 +111,28 @@ def _check_metrics(names: list[str], key: str) -> None:
             raise ConfigError(f"{key}: unknown metric {name!r}{nearest(name, list(known))}", key=key) from None
 
 
+def _check_selection(evaluation: dict[str, Any]) -> None:
+    select = evaluation["select"]
+    computed = _build_calculator(evaluation, evaluation["metrics"], torch.device("cpu")).get_curr_metrics()
+    if select not in computed:
+        message = f"evaluation.select: {select!r} is not computed{nearest(select, computed)}"
+        raise ConfigError(message, key="evaluation.select")
+    if lower_is_better(select):
+        message = f"evaluation.select: the highest score is chosen, but of {select!r} less is better"
+        raise ConfigError(message, key="evaluation.select")
+
+
 def pick_device(name: str) -> torch.device:
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         device = torch.device(name)
     except RuntimeError:
-        raise ConfigError(f"general.device: {name!r} is no torch device; use auto, cpu, cuda or cuda:N") from None
+        message = f"general.device: {name!r} is no torch device; use auto, cpu, cuda or cuda:N"
+        raise ConfigError(message, key="general.device") from None
     if device.type == "cuda" and not torch.cuda.is_available():
-        raise ConfigError("general.device: cuda was asked for, but torch sees no GPU; use auto or cpu")
+        message = "general.device: cuda was asked for, but torch sees no GPU; use auto or cpu"
+        raise ConfigError(message, key="general.device")
     return device
 
 
@@ -175,14 +189,18 @@ def _build_sampler(settings: dict[str, Any], data: DataSplits) -> Any:
             raise ConfigError(message, key="general.batch_size")
         return None
     length = max(len(data.train), batch_size)
-    return registry.build(
-        "sampler",
-        settings["sampler"],
-        "sampler",
-        labels=data.train.labels,
-        batch_size=batch_size,
-        length_before_new_iter=length,
-    )
+    try:
+        return registry.build(
+            "sampler",
+            settings["sampler"],
+            "sampler",
+            labels=data.train.labels,
+            batch_size=batch_size,
+            length_before_new_iter=length,
+        )
+    except ConfigError as error:  # PML's assertions name no numbers
+        numbers = f"general.batch_size is {batch_size}, and there are {data.num_classes} training classes"
+        raise ConfigError(f"{error} ({numbers})", key=error.key) from error
 
 
 def _build_optimizers(
@@ -252,6 +270,7 @@ def _build_clippers(clip_norm: float | None, trunk: nn.Module, embedder: nn.Modu
 
 def _build_testers(settings: dict[str, Any], device: torch.device) -> dict[str, GlobalEmbeddingSpaceTester]:
     """Validation, every epoch, looks at the metrics that show progress; the test, once, at all."""
+    _check_selection(settings["evaluation"])
     metrics, more = settings["evaluation"]["metrics"], settings["evaluation"]["test_metrics"]
     return {
         "validation": _build_tester(settings, metrics, device),
@@ -260,9 +279,21 @@ def _build_testers(settings: dict[str, Any], device: torch.device) -> dict[str, 
 
 
 def _build_tester(settings: dict[str, Any], metrics: list[str], device: torch.device) -> GlobalEmbeddingSpaceTester:
-    evaluation = settings["evaluation"]
+    return SharingTester(
+        normalize_embeddings=False,  # norms are data; the calculator retrieves by cosine itself
+        batch_size=settings["evaluation"]["batch_size"],
+        dataloader_num_workers=settings["general"]["num_workers"],
+        data_device=device,
+        accuracy_calculator=_build_calculator(settings["evaluation"], metrics, device),
+        end_of_testing_hook=lambda tester: None,
+    )
+
+
+def _build_calculator(
+    evaluation: dict[str, Any], metrics: list[str], device: torch.device
+) -> ProbabilisticAccuracyCalculator:
     try:
-        calculator = ProbabilisticAccuracyCalculator(
+        return ProbabilisticAccuracyCalculator(
             include=(*metrics, *(f"recall_at_{k}" for k in evaluation["recall_at"])),
             recall_at=tuple(evaluation["recall_at"]),
             retrieval=evaluation["retrieval"],
@@ -270,11 +301,3 @@ def _build_tester(settings: dict[str, Any], metrics: list[str], device: torch.de
         )
     except ValueError as error:
         raise ConfigError(f"evaluation: {error}", key="evaluation") from error
-    return SharingTester(
-        normalize_embeddings=False,  # norms are data; the calculator retrieves by cosine itself
-        batch_size=evaluation["batch_size"],
-        dataloader_num_workers=settings["general"]["num_workers"],
-        data_device=device,
-        accuracy_calculator=calculator,
-        end_of_testing_hook=lambda tester: None,
-    )

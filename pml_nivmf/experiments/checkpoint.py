@@ -91,7 +91,10 @@ def load_newest(folder: Path) -> dict[str, Any] | None:
             raise ValueError(f"{path} holds a {type(state).__name__}: it is not a checkpoint of a whole run")
         missing = [key for key in _REQUIRED if key not in state]
         if missing:
-            raise ValueError(f"{path} lacks {', '.join(missing)}: it is not a checkpoint of a whole run")
+            raise ValueError(
+                f"{path} lacks {', '.join(missing)}: it is not a checkpoint of a whole run. "
+                "Remove it to go on from the one before, or start again with --overwrite"
+            )
         return dict(state)
     return None
 

@@ -6,6 +6,7 @@ arbitrary import.
 
 import importlib.util
 import inspect
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,8 @@ _BASES: dict[str, type] = {"optimizer": torch.optim.Optimizer, "scheduler": torc
 def _can_be_named(kind: str, name: str, value: object) -> bool:
     if not callable(value) or not name[0].isupper() or name == "ReduceLROnPlateau":  # which wants a metric to step
         return False
+    if name.startswith("Base") or name.endswith("Mixin") or inspect.isabstract(value) or value in _BASES.values():
+        return False  # what classes are made from, and no object by itself
     return kind not in _BASES or (inspect.isclass(value) and issubclass(value, _BASES[kind]))
 
 
@@ -46,6 +49,7 @@ _KINDS: dict[str, dict[str, Callable[..., Any]]] = {
         "scheduler": (torch.optim.lr_scheduler,),
     }.items()
 }
+_UNEXPECTED = re.compile(r"unexpected keyword argument '(\w+)'")
 # Arguments that hold objects themselves, and what kind they are of.
 _NESTED = {
     "distance": "distance",
@@ -110,6 +114,10 @@ def build(kind: str, config: dict[str, Any], path: str, **injected: Any) -> Any:
     try:
         return factory(**arguments)
     except (TypeError, ValueError, AssertionError, OSError, RuntimeError) as error:
+        unknown = _UNEXPECTED.search(str(error)) if isinstance(error, TypeError) else None
+        if unknown and unknown[1] in arguments:  # **kwargs took it, and what they were handed on to did not
+            message = f"{path}: {name} has no argument {unknown[1]!r}{nearest(unknown[1], _named_parameters(factory))}"
+            raise ConfigError(message, key=f"{path}.{unknown[1]}") from error
         raise ConfigError(f"{path}: {error}", key=path) from error
 
 

@@ -12,13 +12,12 @@ import torch
 from omegaconf import DictConfig
 
 from ..losses.collectives import world
-from ..metrics import lower_is_better
 from . import artifacts, checkpoint, divergence, exhaustion, locking
 from . import state as run_state
 from .build import Parts, build_parts
 from .config import differences, load_saved, parse_saved, to_yaml
 from .distributed import entered_on_first, is_first, on_first, seed_rank
-from .errors import ConfigError, nearest
+from .errors import ConfigError
 from .records import HistoryFile, NoRecords, Recorder, environment
 from .state import Progress
 from .training import build_trainer, train_epoch, warm_start
@@ -60,7 +59,6 @@ def _run(
 ) -> dict[str, Any]:
     if config.general.threads is not None:
         torch.set_num_threads(config.general.threads)
-    _check_selection(config, parts)
     progress = Progress() if state is None else run_state.restore(parts, state, f"{folder}: the checkpoint")
     if state is None:
         warm_start(config, parts)
@@ -110,16 +108,6 @@ def _should_stop(config: DictConfig, progress: Progress) -> bool:
 
 
 # Evaluation -----------------------------------------------------------------------------------------------------
-
-
-def _check_selection(config: DictConfig, parts: Parts) -> None:
-    known = parts.testers["validation"].accuracy_calculator.get_curr_metrics()
-    if config.evaluation.select not in known:
-        message = f"evaluation.select: {config.evaluation.select!r} is not computed"
-        raise ConfigError(message + nearest(config.evaluation.select, known), key="evaluation.select")
-    if lower_is_better(config.evaluation.select):
-        message = f"evaluation.select: the highest score is chosen, but of {config.evaluation.select!r} less is better"
-        raise ConfigError(message, key="evaluation.select")
 
 
 def _evaluate(parts: Parts, split: str, epoch: int) -> dict[str, float]:
@@ -181,9 +169,14 @@ def _begin(config: DictConfig, folder: Path, overwrite: bool) -> None:
     checkpoint.write_text(folder / _CONFIG, to_yaml(config))  # from here on it is a run
 
 
+def is_begun(folder: Path) -> bool:
+    """Whether the folder holds a run, which can be resumed."""
+    return (folder / _CONFIG).exists()
+
+
 def _finished(folder: Path) -> dict[str, Any] | None:
     """The summary of a finished run."""
-    if not (folder / _CONFIG).exists():
+    if not is_begun(folder):
         raise ConfigError(f"{folder} is no run folder: it has no {_CONFIG}")
     return dict(json.loads((folder / _SUMMARY).read_text())) if (folder / _SUMMARY).exists() else None
 
@@ -202,7 +195,7 @@ def _saved(folder: Path) -> tuple[DictConfig, dict[str, Any] | None]:
 def _check_startable(folder: Path, overwrite: bool) -> None:
     if (folder / _SUMMARY).exists() and not overwrite:
         raise ConfigError(f"{folder} holds a finished run: choose another general.run_dir, or pass --overwrite")
-    if (folder / _CONFIG).exists() and not overwrite:
+    if is_begun(folder) and not overwrite:
         raise ConfigError(f"{folder} holds an unfinished run: continue it with --resume {folder}, or pass --overwrite")
 
 

@@ -119,6 +119,7 @@ class ProxyLoss(ConcentrationRegularizerMixin, WeightRegularizerMixin, Embedding
         rank looks for its own classes: give all ranks all embeddings.
         """
         embeddings = self.accept(embeddings.detach())
+        c_f.labels_required(labels)
         c_f.check_shapes(embeddings, labels)
         labels = labels.to(embeddings.device)
         check_labels(labels, self.num_classes)

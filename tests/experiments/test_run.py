@@ -368,6 +368,17 @@ def test_interrupt_while_starting_is_no_traceback(monkeypatch, capsys):
     assert "interrupted" in capsys.readouterr().err
 
 
+def test_interrupt_while_building_does_not_promise_a_run_to_resume(experiment, tmp_path, monkeypatch, capsys):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(run, "build_parts", interrupted)
+    assert cli.main(["run", experiment, f"general.run_dir={tmp_path / 'run'}"]) == 130
+    error = capsys.readouterr().err
+    assert "interrupted before anything was begun" in error
+    assert "--resume" not in error
+
+
 def test_two_experiments_of_one_name_are_refused(experiment, tmp_path, capsys):
     other = tmp_path / "other" / "tiny.yaml"
     other.parent.mkdir()
@@ -433,13 +444,27 @@ def test_plugin(experiment, tmp_path, capsys):
         ("loss={VMFProxyLoss: {distance: {KLDistanc: {}}}}", "unknown distance 'KLDistanc': did you mean 'KLDistance'"),
         ("loss={NonIsotropicVMFLoss: {temperature: -1}}", "temperature must be a positive number, got -1"),
         ("loss={os.system: {command: ls}}", "unknown loss 'os.system'"),
-        ("evaluation.select=accuracy", "evaluation.select: 'accuracy' is not computed"),
-        ("general.device=warp", "general.device: 'warp' is no torch device"),
+        ("loss={EmbeddingRegularizerMixin: {}}", "unknown loss 'EmbeddingRegularizerMixin'"),
+        ("loss={BaseMetricLossFunction: {}}", "unknown loss 'BaseMetricLossFunction'"),
+        ("loss={ProxyLoss: {}}", "unknown loss 'ProxyLoss'"),
+        ("miner={BaseMiner: {}}", "unknown miner 'BaseMiner'"),
+        ("optimizers.model~OVERRIDE~={Optimizer: {lr: 1}}", "unknown optimizer 'Optimizer'"),
+        ("evaluation.select=accuracy", "command line: evaluation.select: 'accuracy' is not computed"),
+        ("evaluation.select=recal_at_1", "'recal_at_1' is not computed: did you mean 'recall_at_1'"),
+        ("general.device=warp", "command line: general.device: 'warp' is no torch device"),
+        (
+            "model.trunk={TimmTrunk: {nam: resnet18, pretrained: false}}",
+            "command line: model.trunk.TimmTrunk: TimmTrunk has no argument 'nam': did you mean 'name'",
+        ),
         ("optimizers.model~OVERRIDE~={Adam: {}}", "lr is missing"),
         ("schedule.scheduler={Counter: {}}", "unknown scheduler 'Counter'"),
         ("loss={VMFProxyLoss: {distance: KLDistance}}", "loss.VMFProxyLoss.distance must be one object"),
         ("loss={VMFProxyLoss: {distance: {}}}", "loss.VMFProxyLoss.distance must be one object"),
-        ("general.batch_size=100000", "batch_size"),
+        ("general.batch_size=100000", "batch_size is 100000, and there are "),
+        (
+            "sampler.MPerClassSampler.m=3",
+            "m_per_class must divide batch_size without any remainder (general.batch_size is 8",
+        ),
         ("dataset={FeatureArrays: {npz: nowhere.npz}}", "nowhere.npz"),
         ("model=conv_net", "model.trunk: ConvNet is for images, but the data are features of width"),
         ("dataset={Glyphs: {}}", "model.trunk: Identity is for features, but the data are images"),
@@ -454,12 +479,16 @@ def test_bad_objects_fail_before_any_training(experiment, tmp_path, override, me
     folder = tmp_path / "run"
     assert cli.main(["run", experiment, override, f"general.run_dir={folder}"]) == 2
     assert message in capsys.readouterr().err
-    assert not (folder / "checkpoints").exists()
+    assert not folder.exists()  # once corrected, the same command finds nothing in its way
 
 
 def test_commands_that_train_nothing(experiment, capsys):
     assert cli.main(["run", experiment, "general.epochs=7", "--dry-run"]) == 0
     assert OmegaConf.create(capsys.readouterr().out).general.epochs == 7
+    assert cli.main(["compare", experiment, "general.epochs=7", "--dry-run"]) == 0
+    rows = [OmegaConf.create(text) for text in capsys.readouterr().out.split("---\n")[1:]]
+    assert [next(iter(row.loss)) for row in rows] == ["ProxyAnchorLoss", "NonIsotropicVMFLoss"]
+    assert [row.general.epochs for row in rows] == [7, 7]
     assert cli.main(["list"]) == 0
     listing = capsys.readouterr().out
     assert "glyphs" in listing

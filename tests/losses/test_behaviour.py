@@ -198,8 +198,9 @@ def test_norms_that_overflow_once_scaled_are_named(batch):
 def test_bad_warm_start_changes_nothing(make, batch):
     loss = make(C, M)
     before = snapshot(loss)
-    for embeddings, labels in ((batch[0], batch[1] + C), (batch[0][:, :3], batch[1]), (batch[0], batch[1][:2])):
-        with pytest.raises(ValueError, match=r"out of range|width|equal"):
+    bad = ((batch[0], batch[1] + C), (batch[0][:, :3], batch[1]), (batch[0], batch[1][:2]), (batch[0], None))
+    for embeddings, labels in bad:
+        with pytest.raises(ValueError, match=r"out of range|width|equal|labels are required"):
             loss.warm_start(embeddings, labels)
     assert same(before, loss.state_dict())
 
