@@ -10,7 +10,8 @@ import pytest
 from PIL import Image
 
 from pml_nivmf import cli
-from pml_nivmf.experiments import build, config, sweep_plan
+from pml_nivmf.experiments import build, config
+from pml_nivmf.experiments.sweeps import plan as sweep_plan
 
 from .data import fakes
 

@@ -1,6 +1,7 @@
 """`pml-nivmf bench`: time and memory."""
 
 import argparse
+import os
 
 from .shared import Commands
 
@@ -32,14 +33,17 @@ def add(commands: Commands) -> None:
 
 
 def _run_bench(options: argparse.Namespace) -> int:
-    from ..experiments import bench, bench_classes
+    for name, quiet in {"KINETO_LOG_LEVEL": "99", "TORCH_CPP_LOG_LEVEL": "ERROR"}.items():
+        os.environ.setdefault(name, quiet)  # or torch's profiler, which measures memory, writes over the table
+
+    from ..experiments.benchmarks import classes, speed
 
     if options.classes:
-        counts = bench_classes.parse_classes(options.classes)
-        scaling = bench_classes.run(counts, options.chunk_size, options.rounds, options.threads, options.device)
-        print(bench.as_json(scaling) if options.json else bench_classes.as_table(scaling))
+        counts = classes.parse_classes(options.classes)
+        scaling = classes.run(counts, options.chunk_size, options.rounds, options.threads, options.device)
+        print(speed.as_json(scaling) if options.json else classes.as_table(scaling))
         return 0
-    shapes = [bench.parse_shape(text) for text in options.shape] if options.shape else bench.DEFAULT_SHAPES
-    results = bench.run(shapes, rounds=options.rounds, threads=options.threads, device=options.device)
-    print(bench.as_json(results) if options.json else bench.as_table(results))
+    shapes = [speed.parse_shape(text) for text in options.shape] if options.shape else speed.DEFAULT_SHAPES
+    results = speed.run(shapes, rounds=options.rounds, threads=options.threads, device=options.device)
+    print(speed.as_json(results) if options.json else speed.as_table(results))
     return 0

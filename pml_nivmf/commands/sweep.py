@@ -32,7 +32,9 @@ def add(commands: Commands) -> None:
 
 def _sweep(options: argparse.Namespace) -> int:
     from ..checks import check_count
-    from ..experiments import compare, config, sweep, sweep_plan, sweep_report, sweep_reproduce
+    from ..experiments import compare, config
+    from ..experiments.sweeps import plan as plans
+    from ..experiments.sweeps import report, reproduce, search
     from ..reports import tables
 
     refuse_torchrun("sweep")
@@ -41,23 +43,23 @@ def _sweep(options: argparse.Namespace) -> int:
         if getattr(options, name) is not None:
             check_count(f"--{name.replace('_', '-')}", getattr(options, name), at_least=1)
     losses = options.losses.split(",") if options.losses else []
-    plan = sweep_plan.make_plan(options.experiment, losses, options.overrides, options.trials)
+    plan = plans.make_plan(options.experiment, losses, options.overrides, options.trials)
     if options.dry_run:
-        print(sweep_report.describe(plan))
+        print(report.describe(plan))
         return 0
     folder = Path(options.dir or Path("runs") / "sweeps" / config.experiment_name(options.experiment))
     storage = options.storage or f"sqlite:///{(folder / 'study.db').absolute()}"
     workers = options.jobs or compare.default_workers(sum(loss.count for loss in plan.losses))
     try:
         if options.overwrite:
-            sweep.forget(plan, folder, storage)
-        results = sweep.run(plan, folder, storage, workers, options.plugin)
+            search.forget(plan, folder, storage)
+        results = search.run(plan, folder, storage, workers, options.plugin)
         rows: list[tables.Row] = []
         if options.reproduce_best:
-            sweep_report.save(plan, results, rows, folder)  # kept, whatever comes
-            rows = sweep_reproduce.reproduce(plan, results, options.reproduce_best, folder, workers, options.plugin)
+            report.save(plan, results, rows, folder)  # kept, whatever comes
+            rows = reproduce.reproduce(plan, results, options.reproduce_best, folder, workers, options.plugin)
     except KeyboardInterrupt:
         print(f"\ninterrupted; the same command goes on with the trials in {folder}", file=sys.stderr)
         return INTERRUPTED
-    sweep_report.report(plan, results, rows, folder)
+    report.report(plan, results, rows, folder)
     return 0

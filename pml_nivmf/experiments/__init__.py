@@ -1,1 +1,1 @@
-"""Programs that use the library: for now, the speed benchmark."""
+"""From a YAML file to a trained, tested and recorded run: config → build → run, and compare, sweeps, benchmarks."""

@@ -46,7 +46,7 @@ class Composed:
     compare: list[str]  # losses that `compare` runs by default
     seeds: int  # seeds that `compare` runs by default
     sources: dict[str, str] = field(default_factory=dict)  # dotted key -> file it was last set in
-    sweep: Any = None  # the section as it stands in the file; `search_space` reads it
+    sweep: Any = None  # the section as it stands in the file; `sweeps.section` reads it
 
     @property
     def loss_variant(self) -> str:

@@ -18,7 +18,7 @@ def show_comparison(name: str, rows: Sequence[Row]) -> None:
     table = Table(
         title=f"{name}: test metrics in percent, mean ± deviation\n\\[95% interval of the mean], best in bold"
     )
-    table.add_column("loss", no_wrap=True)
+    table.add_column("loss", overflow="fold")  # a long name is broken, a number never
     for metric in metrics:
         table.add_column(tables.short_name(metric), justify="right", no_wrap=True)
     for row in rows:
@@ -31,10 +31,10 @@ def show_comparison(name: str, rows: Sequence[Row]) -> None:
 def show_sweep(title: str, lines: Sequence[dict[str, Any]]) -> None:
     """A line a loss: its name, trials, score and settings, each one cell."""
     table = Table(title=title)
-    table.add_column("loss", no_wrap=True)
+    table.add_column("loss", overflow="fold")
     table.add_column("trials", justify="right")
     table.add_column("score", justify="right", no_wrap=True)
-    table.add_column("best settings")
+    table.add_column("best settings", overflow="fold")
     for line in lines:
         table.add_row(line["loss"], line["trials"], line["score"], line["settings"])
     Console().print(table)

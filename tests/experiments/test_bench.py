@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from pml_nivmf import cli
-from pml_nivmf.experiments import bench, bench_classes
+from pml_nivmf.experiments.benchmarks import classes as bench_classes
+from pml_nivmf.experiments.benchmarks import speed as bench
 
 
 @pytest.fixture(scope="module")

@@ -12,10 +12,11 @@ from omegaconf import OmegaConf
 
 from pml_nivmf import cli, data, models
 from pml_nivmf.data.splits import Source, hold_out_classes, make_splits
-from pml_nivmf.experiments import registry, run, sweep_section
+from pml_nivmf.experiments import registry, run
 from pml_nivmf.experiments.build import build_parts, check_objects
 from pml_nivmf.experiments.config import compose
 from pml_nivmf.experiments.config_files import config_folder, experiment_names, find_experiment, load, loss_class
+from pml_nivmf.experiments.sweeps import section as sweep_section
 
 from ..data import fakes
 

@@ -22,10 +22,14 @@ from optuna.trial import TrialState
 from scipy import stats
 
 from pml_nivmf import cli
-from pml_nivmf.experiments import dataset_cache, registry, run, sweep, sweep_owner, sweep_plan, sweep_workers
+from pml_nivmf.experiments import dataset_cache, registry, run
 from pml_nivmf.experiments.config import compose
 from pml_nivmf.experiments.errors import ConfigError
-from pml_nivmf.experiments.sweep_study import LossStudy, make_pruner, open_storage
+from pml_nivmf.experiments.sweeps import owner as sweep_owner
+from pml_nivmf.experiments.sweeps import plan as sweep_plan
+from pml_nivmf.experiments.sweeps import search as sweep
+from pml_nivmf.experiments.sweeps import workers as sweep_workers
+from pml_nivmf.experiments.sweeps.study import LossStudy, make_pruner, open_storage
 
 ROOT = Path(__file__).parents[2]
 SWEEP = """
@@ -568,7 +572,7 @@ def test_a_silent_machine_is_taken_for_dead_and_its_late_result_ignored(write, t
 def test_a_lock_tells_the_living_from_the_dead(tmp_path):
     program = (
         "import sys, time; from pathlib import Path; sys.path.insert(0, sys.argv[2])\n"
-        "from pml_nivmf.experiments.sweep_owner import Owner\n"
+        "from pml_nivmf.experiments.sweeps.owner import Owner\n"
         "with Owner(Path(sys.argv[1])) as owner: print(owner.name, flush=True); time.sleep(60)"
     )
     with (

@@ -8,10 +8,11 @@ import pytest
 import torch
 
 from pml_nivmf import cli
-from pml_nivmf.experiments import compare, run, search_space
+from pml_nivmf.experiments import compare, run
 from pml_nivmf.experiments.config import compose, load_saved
 from pml_nivmf.experiments.config_files import load, parse_yaml
 from pml_nivmf.experiments.errors import ConfigError
+from pml_nivmf.experiments.sweeps import space as search_space
 
 from ..data import fakes
 

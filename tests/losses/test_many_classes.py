@@ -8,7 +8,7 @@ from pytorch_metric_learning import losses as pml_losses
 from pytorch_metric_learning import regularizers
 from torch import nn
 
-from pml_nivmf.experiments.bench import peak_megabytes
+from pml_nivmf.experiments.benchmarks.speed import peak_megabytes
 from pml_nivmf.losses import JointProxyLoss, NonIsotropicVMFLoss, VMFProxyLoss
 from pml_nivmf.losses.negatives import draw_candidates
 

@@ -16,7 +16,7 @@ from pml_nivmf.distances import (
     NivMFDistance,
     pack_nivmf,
 )
-from pml_nivmf.experiments.algorithm1 import algorithm1_loss
+from pml_nivmf.experiments.benchmarks.algorithm1 import algorithm1_loss
 from pml_nivmf.losses import JointProxyLoss, NivMFProxyLoss, NonIsotropicVMFLoss, VMFProxyLoss
 
 C, M, B = 6, 12, 10
@@ -113,7 +113,7 @@ def fixed_noise_sampler(noise: torch.Tensor):
 def test_monte_carlo_loss_is_algorithm_1(batch, monkeypatch, temperature):
     sample = fixed_noise_sampler(torch.randn(5, M, dtype=torch.float64))
     monkeypatch.setattr("pml_nivmf.distances.expected_likelihood_nivmf.sample_vmf", sample)
-    monkeypatch.setattr("pml_nivmf.experiments.algorithm1.sample_vmf", sample)
+    monkeypatch.setattr("pml_nivmf.experiments.benchmarks.algorithm1.sample_vmf", sample)
     loss = NonIsotropicVMFLoss(C, M, n_samples=5, normalizer="paper", temperature=temperature, embedding_scale=1.0)
     loss = roughened(loss)
     embeddings, labels = batch

@@ -11,10 +11,10 @@ from typing import Any
 from optuna.trial import FrozenTrial, Trial
 from tqdm import tqdm
 
-from .sweep_owner import Owner
-from .sweep_plan import LossPlan, Plan
-from .sweep_study import LossStudy, best_of, delete_studies, make_pruner, open_storage
-from .sweep_workers import Broken, Epoch, Finished, Pool, Task
+from .owner import Owner
+from .plan import LossPlan, Plan
+from .study import LossStudy, best_of, delete_studies, make_pruner, open_storage
+from .workers import Broken, Epoch, Finished, Pool, Task
 
 _POLL_SECONDS = 1.0
 _SIGN_SECONDS = 30.0  # between signs of life and looks at other machines

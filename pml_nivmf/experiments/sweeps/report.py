@@ -7,13 +7,13 @@ from typing import Any
 
 from optuna.trial import FrozenTrial
 
-from ..reports import tables
-from ..reports.tables import Row
-from .checkpoint import write_text
-from .sweep import Result
-from .sweep_plan import LossPlan, Plan
-from .sweep_study import seconds_of, slot_of, status_of
-from .terminal import show_comparison, show_sweep
+from ...reports import tables
+from ...reports.tables import Row
+from ..checkpoint import write_text
+from ..terminal import show_comparison, show_sweep
+from .plan import LossPlan, Plan
+from .search import Result
+from .study import seconds_of, slot_of, status_of
 
 
 def describe(plan: Plan) -> str:
@@ -44,7 +44,7 @@ def report(plan: Plan, results: Sequence[Result], rows: Sequence[Row], folder: P
 
 def save(plan: Plan, results: Sequence[Result], rows: Sequence[Row], folder: Path) -> dict[str, Any]:
     """Tables and figure; returns what sweep.json holds."""
-    from .sweep_plot import plot  # matplotlib takes a second to import
+    from .plot import plot  # matplotlib takes a second to import
 
     found = as_json(plan, results, rows)
     write_text(folder / "sweep.json", json.dumps(found, indent=1))

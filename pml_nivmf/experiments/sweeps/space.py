@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from numbers import Real
 from typing import Any
 
-from . import registry
-from .errors import ConfigError, nearest
+from .. import registry
+from ..errors import ConfigError, nearest
 
 _KINDS = ("choice", "log_uniform", "uniform", "int")
 _MOST_COMBINATIONS = 10_000

@@ -9,7 +9,7 @@ import uuid
 from pathlib import Path
 from typing import IO
 
-from . import locking
+from .. import locking
 
 _SILENCE = 600.0  # seconds without a sign after which a process on another machine counts as dead
 

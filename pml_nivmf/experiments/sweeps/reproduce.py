@@ -6,11 +6,11 @@ from pathlib import Path
 
 from omegaconf import DictConfig
 
-from ..reports.tables import Row
-from . import compare
-from .config import differences, load_saved
-from .sweep import Result
-from .sweep_plan import HARDWARE, Plan
+from ...reports.tables import Row
+from .. import compare
+from ..config import differences, load_saved
+from .plan import HARDWARE, Plan
+from .search import Result
 
 _FIRST_NEW_SEED = 1000
 

@@ -14,9 +14,9 @@ import torch
 from pytorch_metric_learning import losses as pml_losses
 from torch import Tensor, nn
 
-from ..checks import check_count
-from ..distances import BhattacharyyaDistance, KLDistance
-from ..losses import JointProxyLoss, NivMFProxyLoss, NonIsotropicVMFLoss, VMFProxyLoss
+from ...checks import check_count
+from ...distances import BhattacharyyaDistance, KLDistance
+from ...losses import JointProxyLoss, NivMFProxyLoss, NonIsotropicVMFLoss, VMFProxyLoss
 from .algorithm1 import algorithm1_loss
 
 BASELINE = "ProxyAnchorLoss"
@@ -80,7 +80,7 @@ def device_named(name: str) -> torch.device:
 
 
 def _run_shape(shape: Shape, rounds: int, device: torch.device) -> list[Result]:
-    print(f"measuring {shape._asdict()} …", file=sys.stderr, flush=True)
+    print(f"measuring {_described(*shape)} …", file=sys.stderr, flush=True)
     torch.manual_seed(0)
     embeddings = torch.randn(shape.batch, shape.dimensions, device=device, requires_grad=True)
     labels = torch.randint(0, shape.classes, (shape.batch,), device=device)
@@ -188,8 +188,12 @@ def as_table(results: Sequence[Result]) -> str:
     for r in results:
         shape = (r.batch, r.classes, r.dimensions, r.samples)
         if shape != previous:
-            lines += ["", f"batch {r.batch}, {r.classes} classes, {r.dimensions} dimensions, {r.samples} samples"]
+            lines += ["", _described(*shape)]
             lines += [f"  {'loss':<42} {'ms':>10} {'× ProxyAnchor':>14} {'peak MB':>9}"]
             previous = shape
         lines += [f"  {r.loss:<42} {r.milliseconds:>10.2f} {r.ratio:>14.2f} {r.peak_megabytes:>9.1f}"]
     return "\n".join(lines)
+
+
+def _described(batch: int, classes: int, dimensions: int, samples: int) -> str:
+    return f"batch {batch}, {classes} classes, {dimensions} dimensions, {samples} samples"

@@ -19,11 +19,11 @@ from typing import Any
 
 from omegaconf import DictConfig
 
-from . import registry, run
-from .checkpoint import write_text
-from .dataset_cache import keep_datasets
-from .errors import ConfigError
-from .interrupts import children_ignore_interrupts, end_with_parent
+from .. import registry, run
+from ..checkpoint import write_text
+from ..dataset_cache import keep_datasets
+from ..errors import ConfigError
+from ..interrupts import children_ignore_interrupts, end_with_parent
 
 _PATIENCE = 5.0  # seconds for a process to end by itself
 _ENDED = "a worker process ended unexpectedly: is there enough memory?"

@@ -20,9 +20,9 @@ from optuna.samplers import BaseSampler, RandomSampler, TPESampler
 from optuna.study import Study
 from optuna.trial import FrozenTrial, Trial, TrialState
 
-from .errors import ConfigError
-from .search_space import Space
-from .sweep_owner import Owner
+from ..errors import ConfigError
+from .owner import Owner
+from .space import Space
 
 _SLOT, _GIVEN, _OWNER, _CLAIM, _OUTCOME = "slot", "given", "owner", "claim", "outcome"  # user attributes of trials
 _SETTINGS = "settings"  # user attribute of the study

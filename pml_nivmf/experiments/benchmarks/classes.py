@@ -9,9 +9,9 @@ import torch
 from pytorch_metric_learning import losses as pml_losses
 from torch import nn
 
-from ..checks import check_count
-from ..losses import NonIsotropicVMFLoss
-from .bench import BASELINE, device_named, peak_megabytes, timed, training_step
+from ...checks import check_count
+from ...losses import NonIsotropicVMFLoss
+from .speed import BASELINE, device_named, peak_megabytes, timed, training_step
 
 BATCH, DIMENSIONS, SAMPLES = 112, 128, 5
 DEFAULT_CHUNK = 4096

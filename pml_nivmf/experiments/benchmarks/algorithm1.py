@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from ..functional.sampling import sample_vmf
-from ..functional.vmf import relative_log_normalizer
+from ...functional.sampling import sample_vmf
+from ...functional.vmf import relative_log_normalizer
 
 
 def algorithm1_loss(

@@ -7,13 +7,14 @@ from typing import Any
 
 from omegaconf import DictConfig
 
-from . import compare, search_space, sweep_section
-from .build import check_objects
-from .config import Composed, compose, to_yaml
-from .config_files import find_experiment, parse_yaml
-from .errors import ConfigError
-from .search_space import Space, override
-from .sweep_section import Settings
+from .. import compare
+from ..build import check_objects
+from ..config import Composed, compose, to_yaml
+from ..config_files import find_experiment, parse_yaml
+from ..errors import ConfigError
+from . import section
+from .section import Settings
+from .space import Space, combinations, corners, override
 
 HARDWARE = ("general.run_dir", "general.threads", "general.device", "general.num_workers")
 
@@ -83,11 +84,11 @@ def make_plan(experiment: str, losses: Sequence[str], overrides: Sequence[str], 
     source = str(find_experiment(experiment))
     if first.sweep is None:
         raise ConfigError(f"{source} has no sweep section: add one with a space to search")
-    settings = sweep_section.read_settings(first.sweep, source)
+    settings = section.read_settings(first.sweep, source)
     if trials is not None and settings.sampler == "grid":
         raise ConfigError("--trials: a grid runs every combination, so leave it out")
     names = list(losses) or first.compare or [first.loss_variant]
-    sweep_section.check_names(first.sweep, names, source)
+    section.check_names(first.sweep, names, source)
     plans = [_plan_loss(experiment, loss, overrides, settings, trials, source) for loss in names]
     if len({plan.name for plan in plans}) < len(plans):
         raise ConfigError(f"two losses go by one name: {', '.join(plan.name for plan in plans)}")
@@ -101,14 +102,14 @@ def _plan_loss(
     base = compose(experiment, own)
     check_objects(base)
     compare.check_class(base, loss)
-    space = sweep_section.space_of(base.sweep, loss, source)
+    space = section.space_of(base.sweep, loss, source)
     _check_free(own, space)
-    for values in search_space.corners(space):
+    for values in corners(space):
         _check_corner(experiment, own, values, loss, source)
     if settings.sampler == "grid":
-        fixed = dict(enumerate(search_space.combinations(space)))
+        fixed = dict(enumerate(combinations(space)))
         return LossPlan(loss, base, own, space, fixed, len(fixed))
-    fixed = {0: sweep_section.start_of(base.sweep, loss, space, source)}
+    fixed = {0: section.start_of(base.sweep, loss, space, source)}
     return LossPlan(loss, base, own, space, fixed, settings.trials if trials is None else trials)
 
 

@@ -20,11 +20,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..checks import check_count
-from .compare import concerns
-from .config_files import variant_names
-from .errors import ConfigError, nearest
-from .search_space import Space, read_parameter
+from ...checks import check_count
+from ..compare import concerns
+from ..config_files import variant_names
+from ..errors import ConfigError, nearest
+from .space import Space, read_parameter
 
 _KEYS = ("sampler", "trials", "seeds", "pruner", "space", "losses", "start", "starts")
 _SAMPLERS = ("tpe", "grid")

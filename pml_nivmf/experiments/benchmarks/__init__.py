@@ -1,0 +1,1 @@
+"""Time and memory of losses, side by side in one run."""
