@@ -70,7 +70,7 @@ class NonIsotropicVMFLoss(NivMFSoftmaxLoss):
     Args:
         num_classes: number of classes C.
         embedding_size: M.
-        n_samples: Monte-Carlo samples per image.
+        n_samples: Monte-Carlo samples per image. The paper has 5 to 20; more than 5 gained nothing here.
         normalizer: "exact" (densities integrate to one) or "paper" (the paper's heuristic).
         estimator: "monte_carlo" as in the paper, or "analytic": a closed form without noise, N times cheaper.
         antithetic: draw the samples in pairs with opposite tangents: less noise at the same cost.
@@ -111,7 +111,7 @@ class NonIsotropicVMFLoss(NivMFSoftmaxLoss):
         self,
         num_classes: int,
         embedding_size: int,
-        n_samples: int = 10,
+        n_samples: int = 5,
         normalizer: str = "exact",
         estimator: str = "monte_carlo",
         antithetic: bool = True,
