@@ -249,7 +249,7 @@ def test_rows_of_a_comparison_are_what_their_names_say(experiment, tmp_path):
     jobs = compare.plan(experiment, ["proxy_anchor", "el_nivmf"], 1, overrides, tmp_path)
     assert [OmegaConf.to_container(job.config.loss) for job in jobs] == [
         {"ProxyAnchorLoss": {"margin": 0.1, "alpha": 32}},
-        {"NonIsotropicVMFLoss": {"n_samples": 3}},
+        {"NonIsotropicVMFLoss": {"estimator": "monte_carlo", "normalizer": "paper", "n_samples": 3}},
     ]
     own = tmp_path / "own.yaml"
     own.write_text(Path(experiment).read_text() + "loss: {ProxyNCALoss: {}}\n")
