@@ -54,7 +54,7 @@ def test_commands_are_accepted(command):
 
 # Of the same commands, in small: what replaces a user's paths, and what makes an experiment short.
 SHORT = ["general.epochs=1", "general.batch_size=8", "general.device=cpu", "general.num_workers=0"]
-FEWER = {"compare": ["--seeds", "1"], "sweep": ["--trials", "1"], "figures": ["--format", "png", "--dpi", "20"]}
+FEWER = {"compare": ["--seeds", "1"], "sweep": ["--reproduce-best", "1"], "figures": ["--format", "png", "--dpi", "20"]}
 QUICK = ("list", "figures", "run")
 
 
@@ -81,7 +81,8 @@ def in_small(command, stand_ins):
     first, *words = [word for word in shlex.split(command) if not re.search(r"=(FOLDER|FILE)$", word)]
     data = max((name for name in stand_ins if name in command), key=len, default=None)
     short = [*SHORT, *stand_ins[data]] if data else []
-    return [first, *words, *short, *FEWER.get(first, [])]
+    one_loss = ["--losses", "cos"] if "ablation" in command else []  # seven losses take the same way
+    return [first, *words, *short, *FEWER.get(first, []), *one_loss]
 
 
 @pytest.mark.parametrize(
@@ -148,6 +149,14 @@ def test_numbers_of_the_departures(capsys, tmp_path, monkeypatch):
     for text, numbers in quoted.items():
         assert f"| {text} |" in README
         assert all(number in printed for number in numbers), text
+
+
+def test_results_in_brief_are_those_of_the_results_page():
+    results = (ROOT / "experiment_configs" / "RESULTS.md").read_text()
+    brief = README[README.index("## Results in brief") : README.index("## Experiments")].replace("−", "-")
+    quoted = re.findall(r"[+-]\d\.\d \[[+-]\d\.\d, [+-]\d\.\d\]", brief)
+    assert len(quoted) == 6
+    assert all(number in results for number in quoted)
 
 
 def test_the_picture_is_small_and_one_of_ours():
