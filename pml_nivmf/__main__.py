@@ -1,5 +1,5 @@
 """`python -m pml_nivmf` is `pml-nivmf`."""
 
-from .cli import main
+from .cli import console
 
-raise SystemExit(main())
+console()

@@ -3,10 +3,22 @@
 import argparse
 import sys
 from collections.abc import Sequence
+from typing import NoReturn
 
 from . import __version__
 from .commands import bench, compare, figures, listing, report, results, run, sweep
-from .commands.shared import INTERRUPTED
+from .experiments import interrupts
+
+_INTERRUPTED = "\npml-nivmf: interrupted before anything was begun; the same command starts again"
+
+
+def console() -> NoReturn:
+    """The command as a process of its own."""
+    interrupts.end_at_once(_INTERRUPTED)
+    code = main()
+    if code == interrupts.INTERRUPTED:
+        interrupts.leave()
+    sys.exit(code)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -29,8 +41,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"pml-nivmf: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print("\npml-nivmf: interrupted before anything was begun", file=sys.stderr)
-        return INTERRUPTED
+        print(_INTERRUPTED, file=sys.stderr)
+        return interrupts.INTERRUPTED
     except ModuleNotFoundError as error:
         print(f'pml-nivmf: {error.name} is missing: pip install "pml_nivmf[benchmark]"', file=sys.stderr)
         return 1

@@ -5,7 +5,8 @@ import json
 import sys
 from pathlib import Path
 
-from .shared import INTERRUPTED, Commands, add_plugin, load_plugins, refuse_torchrun
+from ..experiments import interrupts
+from .shared import Commands, add_plugin, load_plugins, refuse_torchrun
 
 
 def add(commands: Commands) -> None:
@@ -61,10 +62,11 @@ def _compare(options: argparse.Namespace) -> int:
     for name, (folder, jobs) in plans.items():
         workers = options.jobs or compare.default_workers(len(jobs))
         try:
-            rows = compare.run_jobs(jobs, workers, options.plugin)
+            with interrupts.remembered():
+                rows = compare.run_jobs(jobs, workers, options.plugin)
         except KeyboardInterrupt:
             print(f"\ninterrupted; the same command goes on with the runs in {folder}", file=sys.stderr)
-            return INTERRUPTED
+            return interrupts.INTERRUPTED
         _show_comparison(config.experiment_name(name), folder, rows, [job.folder for job in jobs])
     return 0
 

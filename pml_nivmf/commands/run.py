@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from .shared import INTERRUPTED, Commands, add_plugin, load_plugins
+from ..experiments import interrupts
+from .shared import Commands, add_plugin, load_plugins
 
 
 def add(commands: Commands) -> None:
@@ -61,7 +62,7 @@ def _guarded(work, folder: Path, plugins: Sequence[str]) -> int:  # type: ignore
 
     command = distributed.resume_command(folder, plugins)
     try:
-        with distributed.session(), dying_ranks.explained(command):
+        with interrupts.remembered(), distributed.session(), dying_ranks.explained(command):
             summary = work()
             if distributed.is_first():
                 _show(summary, folder)
@@ -70,7 +71,7 @@ def _guarded(work, folder: Path, plugins: Sequence[str]) -> int:  # type: ignore
             raise
         if distributed.is_first():
             print(f"\ninterrupted; finished epochs are saved. Go on with: {command}", file=sys.stderr)
-        return INTERRUPTED
+        return interrupts.INTERRUPTED
     return 0
 
 

@@ -1,11 +1,9 @@
-"""What several commands share: plugins, and the exit code of an interrupt."""
+"""What several commands share: plugins, and what torchrun must not start."""
 
 import argparse
 from typing import TypeAlias
 
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
-
-INTERRUPTED = 130  # what a shell reports for Ctrl-C
 
 
 def add_plugin(command: argparse.ArgumentParser) -> None:

@@ -4,7 +4,8 @@ import argparse
 import sys
 from pathlib import Path
 
-from .shared import INTERRUPTED, Commands, add_plugin, load_plugins, refuse_torchrun
+from ..experiments import interrupts
+from .shared import Commands, add_plugin, load_plugins, refuse_torchrun
 
 
 def add(commands: Commands) -> None:
@@ -50,16 +51,17 @@ def _sweep(options: argparse.Namespace) -> int:
     folder = Path(options.dir or Path("runs") / "sweeps" / config.experiment_name(options.experiment))
     storage = options.storage or f"sqlite:///{(folder / 'study.db').absolute()}"
     workers = options.jobs or compare.default_workers(sum(loss.count for loss in plan.losses))
+    rows: list[tables.Row] = []
     try:
-        if options.overwrite:
-            search.forget(plan, folder, storage)
-        results = search.run(plan, folder, storage, workers, options.plugin)
-        rows: list[tables.Row] = []
-        if options.reproduce_best:
-            report.save(plan, results, rows, folder)  # kept, whatever comes
-            rows = reproduce.reproduce(plan, results, options.reproduce_best, folder, workers, options.plugin)
+        with interrupts.remembered():
+            if options.overwrite:
+                search.forget(plan, folder, storage)
+            results = search.run(plan, folder, storage, workers, options.plugin)
+            if options.reproduce_best:
+                report.save(plan, results, rows, folder)  # kept, whatever comes
+                rows = reproduce.reproduce(plan, results, options.reproduce_best, folder, workers, options.plugin)
     except KeyboardInterrupt:
         print(f"\ninterrupted; the same command goes on with the trials in {folder}", file=sys.stderr)
-        return INTERRUPTED
+        return interrupts.INTERRUPTED
     report.report(plan, results, rows, folder)
     return 0

@@ -22,7 +22,7 @@ from .build import check_objects
 from .config import Composed, compose, differences, load_saved
 from .config_files import loss_class
 from .errors import ConfigError
-from .interrupts import children_ignore_interrupts, end_on_interrupt, end_with_parent
+from .interrupts import check, children_wait_with_interrupts, end_on_interrupt, end_with_parent
 
 _POLL_SECONDS = 0.5
 
@@ -118,13 +118,14 @@ def run_jobs(jobs: Sequence[Job], workers: int, plugins: Sequence[str] = ()) -> 
         ) as pool,
         tqdm(total=epochs, unit="epoch", file=sys.stderr, mininterval=_refresh_seconds()) as bar,
     ):
-        with children_ignore_interrupts():
-            futures = {pool.submit(_run_job, job): job for job in jobs}
+        others = multiprocessing.active_children()
         try:
+            with children_wait_with_interrupts():
+                futures = {pool.submit(_run_job, job): job for job in jobs}
             _watch(futures, bar)
         except BaseException:
-            for future in futures:  # workers got the interrupt themselves; the rest must not start
-                future.cancel()
+            for worker in set(multiprocessing.active_children()) - set(others):
+                worker.terminate()  # the pool would wait for their trainings
             raise
     return summarise([(job.loss, json.loads((job.folder / "summary.json").read_text())) for job in jobs])
 
@@ -166,6 +167,7 @@ def _watch(futures: dict["Future[None]", Job], bar: Any) -> None:
         if len(done) == len(futures):
             bar.update(bar.total - bar.n)  # early stopping leaves epochs out
             return
+        check()
         time.sleep(_POLL_SECONDS)
 
 

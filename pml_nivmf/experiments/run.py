@@ -12,7 +12,7 @@ import torch
 from omegaconf import DictConfig
 
 from ..losses.collectives import world
-from . import artifacts, checkpoint, divergence, exhaustion, locking
+from . import artifacts, checkpoint, divergence, exhaustion, interrupts, locking
 from . import state as run_state
 from .build import Parts, build_parts
 from .config import differences, load_saved, parse_saved, to_yaml
@@ -134,6 +134,7 @@ def _update_best(config: DictConfig, progress: Progress, row: dict[str, Any]) ->
 def _test(parts: Parts, folder: Path, epoch: int) -> dict[str, Any]:
     """Test metrics of the epoch that validation chose, the test set has no say in the choice; and what a report shows
     of it."""
+    interrupts.check()
     best = on_first(lambda: checkpoint.load_weights(folder / _BEST))
     run_state.load_weights(parts, best, str(folder / _BEST))
     with artifacts.kept_embeddings(parts.testers["test"]) as kept:

@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader
 
 from ..losses import can_warm_start, move_scale_to_head, warm_start_from_loader
 from ..losses.collectives import world
-from . import data_parallel, distributed
+from . import data_parallel, distributed, interrupts
 from .build import Parts
 from .divergence import DivergedError, all_finite, gradients
 
@@ -48,6 +48,7 @@ class Trainer(MetricLossOnly):
         return embeddings
 
     def calculate_loss(self, curr_batch: tuple[Tensor, Tensor]) -> None:
+        interrupts.check()
         self.labels = curr_batch[1]
         try:
             super().calculate_loss(curr_batch)

@@ -13,7 +13,6 @@ import torch
 from omegaconf import OmegaConf
 
 from pml_nivmf import cli
-from pml_nivmf.commands import run as command
 from pml_nivmf.experiments import checkpoint, compare, registry, run
 from pml_nivmf.experiments.build import build_parts
 from pml_nivmf.experiments.config import compose
@@ -23,32 +22,6 @@ from pml_nivmf.experiments.errors import ConfigError
 from ..data import fakes
 
 ROOT = Path(__file__).parents[2]
-
-
-@pytest.fixture(scope="module")
-def npz(tmp_path_factory):
-    """Gaussian clusters as frozen features: a run takes a second."""
-    path = tmp_path_factory.mktemp("features") / "features.npz"
-    fakes.features(path)
-    return path
-
-
-@pytest.fixture
-def experiment(npz, tmp_path):
-    path = tmp_path / "tiny.yaml"
-    path.write_text(
-        f"""
-description: tiny
-groups: {{model: features}}
-compare: [proxy_anchor, el_nivmf]
-seeds: 2
-dataset: {{FeatureArrays: {{npz: {npz}}}}}
-model: {{embedding_size: 16}}
-evaluation: {{metrics: [mean_average_precision_at_r], recall_at: [1, 2]}}
-general: {{epochs: 3, batch_size: 8, device: cpu}}
-"""
-    )
-    return str(path)
 
 
 def test_run_folder_holds_what_is_needed_to_run_it_again(experiment, tmp_path):
@@ -303,80 +276,6 @@ def test_bad_loss_fails_before_the_first_run_of_a_comparison(experiment, tmp_pat
     assert f"{bad}: loss.NonIsotropicVMFLoss: NonIsotropicVMFLoss has no argument 'n_sample'" in error
     assert "did you mean 'n_samples'" in error
     assert not (tmp_path / "runs").exists()
-
-
-def test_interrupt_says_how_to_go_on(experiment, tmp_path):
-    folder = tmp_path / "run"
-    command = [sys.executable, "-m", "pml_nivmf", "run", experiment, "general.epochs=500", f"general.run_dir={folder}"]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as process:
-        deadline = time.monotonic() + 120
-        while not list(folder.glob("checkpoints/epoch-*.pt")) and time.monotonic() < deadline:
-            time.sleep(0.02)
-        process.send_signal(signal.SIGINT)
-        error = process.communicate(timeout=60)[1]
-    assert process.returncode == 130
-    assert f"pml-nivmf run --resume {folder}" in error
-    assert "trunk_optimizer" not in error
-    assert checkpoint.load_newest(folder / "checkpoints") is not None
-
-
-def test_interrupted_comparison_says_how_to_go_on(experiment, tmp_path):
-    command = [sys.executable, "-m", "pml_nivmf", "compare", experiment, "general.epochs=500", "--dir", str(tmp_path)]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    with subprocess.Popen(
-        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
-    ) as process:
-        deadline = time.monotonic() + 120
-        while not list(tmp_path.rglob("epoch-*.pt")) and time.monotonic() < deadline:
-            time.sleep(0.02)
-        os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to the workers too
-        error = process.communicate(timeout=60)[1]
-    assert process.returncode == 130, error
-    assert f"the same command goes on with the runs in {tmp_path / 'tiny'}" in error
-    assert "Traceback" not in error
-
-
-def test_killed_comparison_leaves_no_training_behind(experiment, tmp_path):
-    command = [sys.executable, "-m", "pml_nivmf", "compare", experiment, "general.epochs=5000", "--dir", str(tmp_path)]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    with subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL, start_new_session=True) as process:
-        deadline = time.monotonic() + 120
-        while not list(tmp_path.rglob("epoch-*.pt")) and time.monotonic() < deadline:
-            time.sleep(0.02)
-        process.kill()
-    deadline = time.monotonic() + 60
-    while _alive(process.pid) and time.monotonic() < deadline:
-        time.sleep(0.1)
-    assert not _alive(process.pid)
-
-
-def _alive(group: int) -> bool:
-    try:
-        os.killpg(group, 0)
-    except ProcessLookupError:
-        return False
-    return True
-
-
-def test_interrupt_while_starting_is_no_traceback(monkeypatch, capsys):
-    def interrupted(*_):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(command, "load_plugins", interrupted)
-    assert cli.main(["run", "glyphs"]) == 130
-    assert "interrupted" in capsys.readouterr().err
-
-
-def test_interrupt_while_building_does_not_promise_a_run_to_resume(experiment, tmp_path, monkeypatch, capsys):
-    def interrupted(*_):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(run, "build_parts", interrupted)
-    assert cli.main(["run", experiment, f"general.run_dir={tmp_path / 'run'}"]) == 130
-    error = capsys.readouterr().err
-    assert "interrupted before anything was begun" in error
-    assert "--resume" not in error
 
 
 def test_two_experiments_of_one_name_are_refused(experiment, tmp_path, capsys):

@@ -11,6 +11,7 @@ from typing import Any
 from optuna.trial import FrozenTrial, Trial
 from tqdm import tqdm
 
+from ..interrupts import check
 from .owner import Owner
 from .plan import LossPlan, Plan
 from .study import LossStudy, best_of, delete_studies, make_pruner, open_storage
@@ -85,6 +86,7 @@ class _Search:
         with tqdm(total=total, unit="trial", file=sys.stderr) as bar:
             try:
                 while self._show(bar) < total:
+                    check()
                     self._hand_out()
                     for worker, message in self._pool.messages(_POLL_SECONDS):
                         self._take(worker, message)

@@ -23,7 +23,7 @@ from .. import registry, run
 from ..checkpoint import write_text
 from ..dataset_cache import keep_datasets
 from ..errors import ConfigError
-from ..interrupts import children_ignore_interrupts, end_with_parent
+from ..interrupts import children_wait_with_interrupts, end_with_parent
 
 _PATIENCE = 5.0  # seconds for a process to end by itself
 _ENDED = "a worker process ended unexpectedly: is there enough memory?"
@@ -68,7 +68,7 @@ class Pool:
         for _ in range(count):
             ours, theirs = context.Pipe()
             process = context.Process(target=_serve, args=(theirs, list(plugins)))
-            with children_ignore_interrupts():  # Ctrl-C is for the sweep, which ends its workers itself
+            with children_wait_with_interrupts():  # Ctrl-C is for the sweep, which ends its workers itself
                 process.start()
             theirs.close()  # or the end of the process would not be seen here
             self._connections.append(ours)
