@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from ..experiments import interrupts
-from .shared import Commands, add_plugin, load_plugins, refuse_torchrun
+from .shared import Commands, add_plugin, load_plugins, loss_names, refuse_torchrun
 
 
 def add(commands: Commands) -> None:
@@ -46,7 +46,7 @@ def _compare(options: argparse.Namespace) -> int:
     names = [text for text in options.overrides if text not in overrides]
     if not names:
         raise ValueError("name an experiment (see `pml-nivmf list`)")
-    losses = options.losses.split(",") if options.losses else []
+    losses = loss_names(options.losses)
     plans: dict[str, tuple[Path, list[compare.Job]]] = {}
     for name in names:
         folder = Path(options.dir or "runs") / config.experiment_name(name)

@@ -61,8 +61,14 @@ def _guarded(work, folder: Path, plugins: Sequence[str]) -> int:  # type: ignore
     from ..experiments import distributed, dying_ranks, run
 
     command = distributed.resume_command(folder, plugins)
+
+    def go_on() -> str:
+        if distributed.is_first() and not run.is_begun(folder):  # who alone need see the folder
+            return "Nothing was begun: the same command starts again"
+        return f"Finished epochs are saved; go on, with any number of ranks, with: {command}"
+
     try:
-        with interrupts.remembered(), distributed.session(), dying_ranks.explained(command):
+        with interrupts.remembered(), dying_ranks.explained(go_on), distributed.session():
             summary = work()
             if distributed.is_first():
                 _show(summary, folder)

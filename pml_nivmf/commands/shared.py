@@ -1,4 +1,4 @@
-"""What several commands share: plugins, and what torchrun must not start."""
+"""What several commands share: plugins, names of losses, and what torchrun must not start."""
 
 import argparse
 from typing import TypeAlias
@@ -10,6 +10,14 @@ def add_plugin(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--plugin", action="append", default=[], metavar="FILE.py", help='a file that calls register("loss", MyLoss)'
     )
+
+
+def loss_names(text: str | None) -> list[str]:
+    """What `--losses a,b` names; none where it was not given."""
+    names = [] if text is None else [name.strip() for name in text.split(",")]
+    if "" in names:
+        raise ValueError(f"--losses {text!r} holds an empty name: give loss variants as in el_nivmf,proxy_anchor")
+    return names
 
 
 def refuse_torchrun(command: str) -> None:

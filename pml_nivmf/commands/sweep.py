@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 from ..experiments import interrupts
-from .shared import Commands, add_plugin, load_plugins, refuse_torchrun
+from .shared import Commands, add_plugin, load_plugins, loss_names, refuse_torchrun
 
 
 def add(commands: Commands) -> None:
@@ -43,7 +43,7 @@ def _sweep(options: argparse.Namespace) -> int:
     for name in ("trials", "jobs", "reproduce_best"):
         if getattr(options, name) is not None:
             check_count(f"--{name.replace('_', '-')}", getattr(options, name), at_least=1)
-    losses = options.losses.split(",") if options.losses else []
+    losses = loss_names(options.losses)
     plan = plans.make_plan(options.experiment, losses, options.overrides, options.trials)
     if options.dry_run:
         print(report.describe(plan))

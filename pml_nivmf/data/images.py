@@ -13,8 +13,15 @@ class ImagePaths:
         self.paths = [str(path) for path in paths]
 
     def __getitem__(self, index: int) -> Image.Image:
-        with Image.open(self.paths[index]) as image:
-            return image.convert("RGB")
+        path = self.paths[index]
+        try:
+            with Image.open(path) as image:
+                return image.convert("RGB")
+        except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:  # Pillow's many ways
+            raise OSError(
+                f"the image {path} cannot be read ({error}): put a whole one in its place and go on, or remove it and "
+                "begin anew"
+            ) from error
 
     def __len__(self) -> int:
         return len(self.paths)

@@ -9,19 +9,14 @@ from pytorch_metric_learning.testers import GlobalEmbeddingSpaceTester
 from torch import nn
 
 from ..data import DataSplits, with_closed_set
-from ..losses import JointProxyLoss, ProxyLoss
 from ..metrics import ProbabilisticAccuracyCalculator, lower_is_better
 from ..models import EmbeddingHead, Identity, freeze_batch_norm
-from . import data_parallel, mixed_precision, registry
+from . import data_parallel, mixed_precision, optimization, registry
 from .config import Composed, located
 from .dataset_cache import kept_or_built
 from .distributed import device_of_rank, first_here, seed_everything
 from .errors import ConfigError, nearest
 from .tester import SharingTester
-
-# PML's proxy losses have no rule of their own: their proxies learn this much faster than the model, as ours do.
-_PML_LOSS_RATE = 100.0
-
 
 _OBJECT_KINDS = {
     "dataset": "dataset",
@@ -66,7 +61,7 @@ def build_parts(config: DictConfig) -> Parts:
     for module in (trunk, embedder, loss):
         module.to(device)
     mixed_precision.use(settings["general"]["amp"], trunk, embedder)
-    optimizers = _build_optimizers(settings["optimizers"], trunk, embedder, loss)
+    optimizers = optimization.build_optimizers(settings["optimizers"], trunk, embedder, loss)
     return Parts(
         data=data,
         trunk=trunk,
@@ -75,8 +70,8 @@ def build_parts(config: DictConfig) -> Parts:
         miner=_one("miner", settings["miner"], "miner") if settings["miner"] else None,
         sampler=_build_sampler(settings, data),
         optimizers=optimizers,
-        schedulers=_build_schedulers(settings["schedule"]["scheduler"], optimizers),
-        clippers=_build_clippers(settings["optimizers"]["clip_norm"], trunk, embedder, loss),
+        schedulers=optimization.build_schedulers(settings["schedule"]["scheduler"], optimizers),
+        clippers=optimization.build_clippers(settings["optimizers"]["clip_norm"], trunk, embedder, loss),
         testers=_build_testers(settings, device),
         device=device,
         scaler=mixed_precision.scaler_for(settings["general"]["amp"], device),
@@ -201,71 +196,6 @@ def _build_sampler(settings: dict[str, Any], data: DataSplits) -> Any:
     except ConfigError as error:  # PML's assertions name no numbers
         numbers = f"general.batch_size is {batch_size}, and there are {data.num_classes} training classes"
         raise ConfigError(f"{error} ({numbers})", key=error.key) from error
-
-
-def _build_optimizers(
-    settings: dict[str, Any], trunk: nn.Module, embedder: nn.Module, loss: nn.Module
-) -> dict[str, torch.optim.Optimizer]:
-    """One optimizer a module, of the same class; PML's trainer wants them under these names."""
-    model = settings["model"]
-    if not model:
-        raise ConfigError("optimizers.model is empty: name one, such as {Adam: {lr: 0.001}}")
-    (name, arguments), *_ = model.items()
-    lr = (arguments or {}).get("lr")
-    if lr is None:
-        raise ConfigError(f"optimizers.model.{name}: lr is missing; the other rates follow from it")
-    _check_takes_sparse(name, arguments, loss)
-    embedder_lr = lr if settings["embedder_lr"] is None else settings["embedder_lr"]
-    groups = {
-        "trunk_optimizer": [{"params": list(trunk.parameters())}],
-        "embedder_optimizer": [{"params": list(embedder.parameters()), "lr": embedder_lr}],
-        "metric_loss_optimizer": _loss_groups(settings, loss, lr),
-    }
-    return {
-        key: registry.build("optimizer", model, "optimizers.model", params=parameters)
-        for key, parameters in groups.items()
-        if any(group["params"] for group in parameters)
-    }
-
-
-def _check_takes_sparse(optimizer: str, arguments: dict[str, Any], loss: nn.Module) -> None:
-    if not isinstance(loss, ProxyLoss) or not loss.sparse or not hasattr(torch.optim, optimizer):
-        return
-    if optimizer not in ("Adagrad", "SGD") or arguments.get("weight_decay"):
-        raise ConfigError(
-            f"loss: sparse=True gives gradients that optimizers.model={optimizer} cannot use: take Adagrad or SGD, "
-            "without weight_decay, or leave sparse out",
-            key="loss",
-        )
-
-
-def _loss_groups(settings: dict[str, Any], loss: nn.Module, lr: float) -> list[dict[str, Any]]:
-    rates = {key: settings[key] for key in ("proxy_lr", "concentration_lr", "temperature_lr")}
-    if isinstance(loss, ProxyLoss | JointProxyLoss):
-        return loss.param_groups(lr, **rates)
-    rate = _PML_LOSS_RATE * lr if rates["proxy_lr"] is None else rates["proxy_lr"]
-    return [{"params": list(loss.parameters()), "lr": rate}]
-
-
-def _build_schedulers(config: dict[str, Any], optimizers: dict[str, torch.optim.Optimizer]) -> dict[str, Any]:
-    if not config:
-        return {}
-    return {
-        key.replace("_optimizer", "_scheduler_by_epoch"): registry.build(
-            "scheduler", config, "schedule.scheduler", optimizer=optimizer
-        )
-        for key, optimizer in optimizers.items()
-    }
-
-
-def _build_clippers(clip_norm: float | None, trunk: nn.Module, embedder: nn.Module, loss: nn.Module) -> dict[str, Any]:
-    if clip_norm is None:
-        return {}
-    modules = {"trunk": trunk, "embedder": embedder, "metric_loss": loss}
-    return {
-        f"{name}_grad_clipper": lambda module=module: nn.utils.clip_grad_norm_(module.parameters(), clip_norm)
-        for name, module in modules.items()
-    }
 
 
 def _build_testers(settings: dict[str, Any], device: torch.device) -> dict[str, GlobalEmbeddingSpaceTester]:

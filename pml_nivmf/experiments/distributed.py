@@ -85,6 +85,15 @@ def first_here(work: Callable[[], Result]) -> Result:
     return work()
 
 
+def ranks_where(holds: bool) -> list[int]:
+    """The ranks on which it holds; all must ask."""
+    answers = torch.zeros(world(), dtype=torch.int32)
+    answers[rank()] = int(holds)
+    if world() > 1:
+        dist.all_reduce(answers)
+    return answers.nonzero().flatten().tolist()
+
+
 def mean(value: float) -> float:
     """Over all ranks."""
     total = torch.tensor(value, dtype=torch.float64)

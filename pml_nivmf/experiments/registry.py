@@ -135,8 +135,20 @@ def check(kind: str, config: dict[str, Any], path: str) -> None:
         if parameters is not None and key not in parameters:
             message = f"{path}.{name}: {name} has no argument {key!r}{nearest(key, parameters)}"
             raise ConfigError(message, key=f"{path}.{name}.{key}")
+    _check_types(_KINDS[kind][name], arguments or {}, f"{path}.{name}")
     for key, nested_kind, value in _nested(arguments or {}):
         check(nested_kind, value, f"{path}.{name}.{key}")
+
+
+def _check_types(factory: Callable[..., Any], arguments: dict[str, Any], path: str) -> None:
+    """Refuse text and collections for what is a number by default: many classes would notice only when they compute."""
+    of_bases_first = [p for s in reversed(_signatures(factory)) for p in s.parameters.values()]
+    defaults = {parameter.name: parameter.default for parameter in of_bases_first}
+    for key, value in arguments.items():
+        usual = defaults.get(key)
+        if isinstance(usual, bool | int | float) and isinstance(value, str | list | dict):
+            kind = "true or false" if isinstance(usual, bool) else "a number"
+            raise ConfigError(f"{path}.{key} must be {kind}, as {usual} is, got {value!r}", key=f"{path}.{key}")
 
 
 def _check_injected(config: dict[str, Any], path: str, injected: dict[str, Any]) -> None:

@@ -45,7 +45,17 @@ class Trainer(MetricLossOnly):
     def compute_embeddings(self, data: Tensor) -> Tensor:
         embeddings: Tensor = super().compute_embeddings(data)
         self.embeddings = embeddings.detach()
+        if world() > 1:
+            self._check_all_ranks()
         return embeddings
+
+    def _check_all_ranks(self) -> None:
+        """The loss looks at its own rank's embeddings: without this, the others would wait for a rank that stopped."""
+        squares = self.embeddings.float().square().sum(dim=1)
+        diverged = distributed.ranks_where(not all_finite([squares]))
+        if diverged:
+            names = ", ".join(map(str, diverged))
+            raise DivergedError(f"embeddings on rank {names} hold NaN, infinity or a norm that is too large")
 
     def calculate_loss(self, curr_batch: tuple[Tensor, Tensor]) -> None:
         interrupts.check()

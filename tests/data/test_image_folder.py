@@ -88,3 +88,13 @@ def test_bad_shares_are_named(tmp_path):
         ImageFolder(tmp_path, test_share=0.7)
     with pytest.raises(ValueError, match=r"validation_share=0.9 of 4 classes leaves 0"):
         ImageFolder(tmp_path, validation_share=0.9)
+
+
+@pytest.mark.parametrize("content", [b"", b"no image", b"\x89PNG\r\n\x1a\n\0\0"])
+def test_an_unreadable_image_is_named_with_what_to_do(tmp_path, content):
+    splits = ImageFolder(class_folders(tmp_path, [f"c{i:02d}" for i in range(16)]), **SMALL)
+    path = splits.train.items.paths[int(splits.train.indices[0])]
+    with open(path, "wb") as file:
+        file.write(content)
+    with pytest.raises(OSError, match=rf"the image {path} cannot be read .*: put a whole one in its place and go on"):
+        splits.train[0]

@@ -124,12 +124,39 @@ def test_two_ranks_finish_what_one_process_began(experiment, whole, tmp_path, mo
     assert found == {f"test_{name}": value for name, value in tested.items()}, "equal to the last bit"
 
 
+DIVERGER = """
+import os
+from pml_nivmf.models import EmbeddingHead
+
+forward, seen = EmbeddingHead.forward, []
+
+def forward_or_diverge(self, features):
+    seen.append(self.training)
+    embeddings = forward(self, features)
+    return embeddings * float("inf") if sum(seen) == 30 and os.environ["RANK"] == "1" else embeddings
+
+EmbeddingHead.forward = forward_or_diverge
+"""
+
+
+def test_a_rank_that_diverges_alone_stops_all_and_the_state_is_kept(experiment, tmp_path):
+    folder, plugin = tmp_path / "run", tmp_path / "diverger.py"
+    plugin.write_text(DIVERGER)
+    done = torchrun(experiment, f"general.run_dir={folder}", "general.epochs=50", "--plugin", plugin)
+    assert done.returncode != 0
+    assert "embeddings on rank 1 hold NaN, infinity or a norm that is too large" in done.stderr, done.stderr
+    assert f"the weights and the batch are in {folder / 'crash.pt'}" in done.stderr
+    assert "lost another rank" not in done.stderr
+    assert torch.load(folder / "crash.pt", weights_only=True)["step"] >= 1
+
+
 TOLD_TO_END = """
 import os, pathlib, signal, sys, threading, time
 from pml_nivmf.experiments import dying_ranks
 
-dying_ranks.world = lambda: 2
-with dying_ranks.explained("GO ON"):
+dying_ranks.is_launched = lambda: True
+os.environ["RANK"] = "0"
+with dying_ranks.explained(lambda: "GO ON"):
     if sys.argv[1] == "waiting":
         os.kill(os.getpid(), signal.SIGTERM)
         time.sleep(60)
@@ -150,7 +177,26 @@ def test_a_rank_that_is_told_to_end_finishes_what_it_writes(tmp_path, state):
     assert (tmp_path / "file").exists() == (state == "finishing")
     assert ("it diverged" in done.stderr) == (state == "finishing")
     assert ("rank 0 was told to end" in done.stderr) == (state == "waiting")
-    assert ("go on, with any number of ranks, with: GO ON" in done.stderr) == (state == "waiting")
+    assert ("GO ON" in done.stderr) == (state == "waiting")
+
+
+STUCK = """
+import hashlib, os, signal, threading
+from pml_nivmf.experiments import dying_ranks
+
+dying_ranks.is_launched = lambda: True
+dying_ranks._INTERRUPT_PATIENCE = 0.5
+os.environ["RANK"] = "1"
+with dying_ranks.explained(lambda: "GO ON"):
+    threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
+    hashlib.pbkdf2_hmac("sha256", b"", b"", 2**31 - 1)
+"""
+
+
+def test_an_interrupt_ends_a_rank_that_waits_where_python_handles_no_signal():
+    done = subprocess.run([sys.executable, "-c", STUCK], cwd=ROOT, capture_output=True, text=True, timeout=50)
+    assert done.returncode == 130, done.stderr
+    assert "pml-nivmf: rank 1 was interrupted. GO ON" in done.stderr
 
 
 # Without processes ----------------------------------------------------------------------------------------------

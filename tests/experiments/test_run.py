@@ -278,6 +278,14 @@ def test_bad_loss_fails_before_the_first_run_of_a_comparison(experiment, tmp_pat
     assert not (tmp_path / "runs").exists()
 
 
+@pytest.mark.parametrize("losses", ["", "el_nivmf,", ","])
+def test_empty_names_of_losses_are_refused(losses, experiment, tmp_path, capsys):
+    for name in ("compare", "sweep"):
+        assert cli.main([name, experiment, "--losses", losses, "--dir", str(tmp_path / "runs")]) == 2
+        assert f"--losses {losses!r} holds an empty name" in capsys.readouterr().err
+    assert not (tmp_path / "runs").exists()
+
+
 def test_two_experiments_of_one_name_are_refused(experiment, tmp_path, capsys):
     other = tmp_path / "other" / "tiny.yaml"
     other.parent.mkdir()
@@ -371,6 +379,13 @@ def test_plugin(experiment, tmp_path, capsys):
         ("loss={ProxyNCALoss: {embedding_size: 3}}", "loss.ProxyNCALoss.embedding_size is 3, but model.embedding_size"),
         ("model={trunk: {Identity: {num_features: 3}}}", "model.trunk.Identity.num_features is 3, but the features"),
         ("evaluation.metrics=[recal_at_1]", "unknown metric 'recal_at_1': did you mean 'recall_at_1'"),
+        ("loss={ProxyAnchorLoss: {margin: abc}}", "loss.ProxyAnchorLoss.margin must be a number, as 0.1 is, got 'abc'"),
+        ("loss={VMFProxyLoss: {temperature: [1]}}", "command line: loss.VMFProxyLoss.temperature must be a number"),
+        ("loss={ContrastiveLoss: {distance: {LpDistance: {p: two}}}}", "distance.LpDistance.p must be a number"),
+        ("loss={VMFProxyLoss: {sparse: maybe}}", "loss.VMFProxyLoss.sparse must be true or false, as False is"),
+        ("optimizers.model~OVERRIDE~={Adam: {lr: fast}}", "optimizers.model.Adam.lr must be a number"),
+        ("optimizers.model~OVERRIDE~={SparseAdam: {lr: 1}}", "SparseAdam takes sparse gradients only"),
+        ("optimizers.model~OVERRIDE~={LBFGS: {lr: 1}}", "LBFGS evaluates the model several times a step"),
         ("evaluation.retrieval=cosin", "retrieval must be one of cosine, l2, got 'cosin'"),
     ],
 )

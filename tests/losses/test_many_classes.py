@@ -250,20 +250,28 @@ def test_bad_options_are_named():
         JointProxyLoss(NonIsotropicVMFLoss(C, M, negative_samples=3, sparse=True), pml_losses.ProxyAnchorLoss(C, M))
 
 
-# A million ------------------------------------------------------------------------------------------------------
+# As many as products, and a million -----------------------------------------------------------------------------
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
-    "options", [{"chunk_size": 8192}, {"negative_samples": 8192, "sparse": True}], ids=["chunks", "sampled"]
+    ("classes", "options"),
+    [
+        pytest.param(11_318, {}, id="SOP, 5 samples"),
+        pytest.param(11_318, {"chunk_size": 2048}, id="SOP, 5 samples, chunks"),
+        pytest.param(11_318, {"estimator": "analytic"}, id="SOP, analytic"),
+        pytest.param(10**6, {"chunk_size": 8192}, marks=pytest.mark.slow, id="million, 5 samples, chunks"),
+        pytest.param(
+            10**6, {"estimator": "analytic", "chunk_size": 8192}, marks=pytest.mark.slow, id="million, analytic, chunks"
+        ),
+        pytest.param(10**6, {"negative_samples": 8192, "sparse": True}, marks=pytest.mark.slow, id="million, sampled"),
+    ],
 )
-def test_a_million_classes_train(options):
+def test_many_classes_train(classes, options):
     import resource
 
     torch.manual_seed(0)
-    classes = 1_000_000
     embeddings, labels = torch.randn(32, 128, requires_grad=True), torch.randint(0, classes, (32,))
-    loss = NonIsotropicVMFLoss(classes, 128, estimator="analytic", **options)
+    loss = NonIsotropicVMFLoss(classes, 128, **options)
     groups = loss.param_groups(1e-2)
     rows = [group for group in groups if group.get("sparse", False)]
     optimizers = [torch.optim.SparseAdam(rows)] if rows else []
