@@ -6,6 +6,7 @@ import os
 import random
 import re
 import warnings
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -69,7 +70,7 @@ def save(folder: Path, state: dict[str, Any]) -> None:
 def load_weights(path: Path) -> dict[str, Any]:
     """What `torch.save` wrote, without running code; an error that says so if it is anything else."""
     try:
-        return dict(torch.load(path, map_location="cpu", weights_only=True))
+        return dict(_load(path))
     except FileNotFoundError:
         raise ValueError(f"{path} is missing: start the run again with --overwrite") from None
     except Exception as error:  # torch raises half a dozen types for a truncated or foreign file
@@ -81,7 +82,7 @@ def load_newest(folder: Path) -> dict[str, Any] | None:
     """The newest readable checkpoint, or None if there is none. A spoilt one is passed over with a warning."""
     for path in _newest_first(folder):
         try:
-            state = torch.load(path, map_location="cpu", weights_only=True)
+            state = _load(path)
         except Exception as error:  # torch raises half a dozen types for a truncated or foreign file
             warnings.warn(
                 f"{path} cannot be read ({type(error).__name__}): falling back to the one before", stacklevel=2
@@ -97,6 +98,14 @@ def load_newest(folder: Path) -> dict[str, Any] | None:
             )
         return dict(state)
     return None
+
+
+def _load(path: Path) -> Any:
+    """Without running code, and no larger than its file: torch.save compresses nothing, but torch.load unpacks."""
+    with zipfile.ZipFile(path) as archive:
+        if sum(entry.file_size for entry in archive.infolist()) > path.stat().st_size:
+            raise ValueError("it holds more than its own size, which torch.save does not write")
+    return torch.load(path, map_location="cpu", weights_only=True)
 
 
 def rng_state() -> dict[str, Any]:

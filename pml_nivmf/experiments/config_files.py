@@ -6,7 +6,7 @@ from typing import Any
 
 import yaml
 
-from . import yaml_limits
+from .. import yaml_limits
 from .errors import ConfigError, nearest
 from .schema import GROUPS
 
@@ -89,10 +89,8 @@ def _with_a_name(path: Path) -> Path:
 
 def parse_yaml(text: str) -> Any:
     """Plain data; a ValueError says what is wrong, also with files that are too large to be meant seriously."""
-    if len(text) > yaml_limits.MOST_BYTES:
-        raise ValueError(f"it is larger than {yaml_limits.MOST_BYTES:,} bytes")
     try:
-        yaml_limits.check_events(yaml.parse(text, _Loader))
+        yaml_limits.check_text(text, _Loader)
         return yaml.load(text, _Loader)
     except (yaml.YAMLError, OverflowError) as error:
         raise ValueError(str(error)) from None

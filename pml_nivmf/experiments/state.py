@@ -68,20 +68,31 @@ def restore(parts: Parts, state: dict[str, Any], source: str) -> Progress:
         if parts.scaler is not None:
             parts.scaler.load_state_dict(state["scaler"])
         for name, order in _orders(parts.sampler).items():
-            order[:] = state["sampler"][name].tolist()
+            order[:] = _of_same_shape(name, state["sampler"][name], order)
         checkpoint.restore_rng_state(state["rng"])
-        return _progress(state["progress"])
+        return _progress(state["progress"], state["epoch"])
     except (KeyError, RuntimeError, TypeError, ValueError, AttributeError) as error:
         raise ConfigError(f"{source} does not fit the configuration of its run: {error}") from error
 
 
-def _progress(saved: dict[str, Any]) -> Progress:
+def _of_same_shape(name: str, saved: torch.Tensor, order: Any) -> list[Any]:
+    """Of a file of any origin: a tensor of one number can say that it is of a billion."""
+    if saved.shape != np.shape(order):
+        raise ValueError(f"its sampler's {name} has shape {tuple(saved.shape)}, expected {np.shape(order)}")
+    return saved.tolist()
+
+
+def _progress(saved: dict[str, Any], epoch: Any) -> Progress:
     """Of a file of any origin: metric names become columns of a database, so they are looked at."""
     progress = Progress(**saved)
     for row in progress.history:
         for name, value in row.items():
             if not (isinstance(name, str) and name.isidentifier() and isinstance(value, int | float | None)):
                 raise ValueError(f"its history holds {name!r}: {value!r}, which is no metric")
+    if len(progress.history) != epoch:
+        raise ValueError(f"it is of epoch {epoch!r}, but its history has {len(progress.history)}")
+    if not isinstance(progress.best_epoch, int):
+        raise ValueError(f"its best epoch is {progress.best_epoch!r}, which is no number")
     return progress
 
 

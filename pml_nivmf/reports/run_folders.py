@@ -2,6 +2,7 @@
 
 import json
 import re
+import zipfile
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,7 +12,10 @@ from typing import Any
 import numpy as np
 import yaml
 
+from .. import yaml_limits
+
 _CONFIG = "config.yaml"
+_MOST_BYTES = 10**9  # of arrays, unpacked: a folder may come from anywhere
 _SEED_FOLDER = re.compile(r"seed-\d+")
 Arrays = dict[str, np.ndarray]
 
@@ -26,7 +30,9 @@ class Run:
     def config(self) -> dict[str, Any]:
         path = self.folder / _CONFIG
         try:
-            return dict(yaml.safe_load(path.read_text()))
+            text = path.read_text()
+            yaml_limits.check_text(text)
+            return dict(yaml.safe_load(text))
         except (yaml.YAMLError, TypeError, ValueError) as error:
             raise ValueError(f"{path} cannot be read: {error}") from error
 
@@ -165,12 +171,18 @@ def _json(path: Path) -> Any:
         return None
     try:
         return json.loads(path.read_text())
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} cannot be read: {error}") from error
 
 
 def _arrays(path: Path) -> Arrays | None:
     if not path.is_file():
         return None
-    with np.load(path, allow_pickle=False) as archive:
-        return {name: archive[name] for name in archive}
+    try:
+        with zipfile.ZipFile(path) as file:
+            if sum(entry.file_size for entry in file.infolist()) > _MOST_BYTES:
+                raise ValueError(f"it holds more than {_MOST_BYTES:,} bytes")
+        with np.load(path, allow_pickle=False) as archive:
+            return {name: archive[name] for name in archive}
+    except (ValueError, zipfile.BadZipFile, MemoryError) as error:
+        raise ValueError(f"{path} cannot be read: {error}") from error

@@ -2,6 +2,7 @@
 
 import pickle
 import shutil
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -200,13 +201,35 @@ def test_best_weights_that_cannot_be_read(unfinished, tmp_path, content, capsys)
         ({"rng": {"torch": 1}}, "does not fit the configuration of its run"),
         ({"progress": {"histories": []}}, "does not fit the configuration of its run"),
         ({"progress": {"history": [{"a); ATTACH DATABASE 'x' AS y; --": 1.0}]}}, "which is no metric"),
+        (
+            {"sampler": {"labels": torch.zeros(1, dtype=torch.long).expand(10**11)}},
+            r"shape \(100000000000,\), expected",
+        ),
+        ({"epoch": -(10**9)}, "it is of epoch -1000000000, but its history has 2"),
+        ({"epoch": "1"}, "it is of epoch '1', but its history has 2"),
     ],
-    ids=["laughs", "resolver", "config", "weights", "optimizers", "generators", "progress", "column"],
+    ids=[
+        *("laughs", "resolver", "config", "weights", "optimizers", "generators", "progress", "column"),
+        *("sampler", "epoch", "text"),
+    ],
 )
 def test_checkpoints_with_something_else_in_them(unfinished, changes, reason):
     tampered(unfinished, **changes)
     with pytest.raises(ConfigError, match=reason):
         run.resume(unfinished)
+
+
+def test_checkpoints_that_unpack_to_more_than_they_are_are_not_unpacked(unfinished):
+    path = sorted((unfinished / "checkpoints").iterdir())[-1]
+    torch.save(torch.load(path, weights_only=True) | {"more": torch.zeros(10**6)}, path)
+    with zipfile.ZipFile(path) as plain:
+        entries = {entry: plain.read(entry) for entry in plain.namelist()}
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as packed:
+        for entry, content in entries.items():
+            packed.writestr(entry, content)
+    torch.load(path, weights_only=True)  # torch does
+    with pytest.warns(UserWarning, match=f"{path.name} cannot be read"):
+        run.resume(unfinished)  # from the one before
 
 
 @pytest.mark.parametrize("name", ["records", "tensorboard", "checkpoints"])

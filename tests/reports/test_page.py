@@ -13,7 +13,7 @@ import yaml
 from PIL import Image
 
 from pml_nivmf import cli
-from pml_nivmf.reports import svg
+from pml_nivmf.reports import run_folders, svg
 from pml_nivmf.reports.html import image_uri, join, tag
 from pml_nivmf.reports.page import write_report
 from pml_nivmf.reports.page.values import MISSING, described, differing, flow
@@ -336,6 +336,35 @@ def test_what_cannot_be_reported_is_said(tmp_path, undrawn, capsys):
     (folder / "summary.json").unlink()
     assert cli.main(["report", str(folder)]) == 2
     assert "no finished run with test results" in capsys.readouterr().err
+
+
+MERGES = "a0: &a0 {x: 1}\n" + "".join(f"a{i}: &a{i} {{<<: [{', '.join([f'*a{i - 1}'] * 9)}]}}\n" for i in range(1, 12))
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "reason"),
+    [
+        ("config.yaml", MERGES, "more than 20,000 entries"),
+        ("config.yaml", "loss: &a {b: *a}", "refers to nothing before it, or to what it is in"),
+        ("summary.json", "[" * 100_000, "recursion"),
+        ("test_items.npz", "no archive", "not a zip file"),
+    ],
+    ids=["bomb", "itself", "deep", "archive"],
+)
+def test_run_folders_from_anywhere_do_not_fill_memory(tmp_path, undrawn, capsys, name, content, reason):
+    folder = write_run(tmp_path / "run", {"L": {}})
+    (folder / name).write_text(content)
+    assert cli.main(["report", str(folder)]) == 2
+    error = capsys.readouterr().err
+    assert f"{name} cannot be read" in error
+    assert reason in error
+
+
+def test_arrays_that_unpack_to_gigabytes_are_not_unpacked(tmp_path, monkeypatch):
+    monkeypatch.setattr(run_folders, "_MOST_BYTES", 10**5)
+    np.savez_compressed(tmp_path / "test_items.npz", zeros=np.zeros(10**5))
+    with pytest.raises(ValueError, match=r"test_items\.npz cannot be read: it holds more than 100,000 bytes"):
+        _ = run_folders.Run(tmp_path).items
 
 
 def test_command_prints_where_it_went(tmp_path, undrawn, capsys, monkeypatch):

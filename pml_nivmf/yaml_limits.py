@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from typing import Any
 
+import yaml
 from yaml import events as e
 
 MOST_BYTES = 1_000_000
@@ -10,8 +11,15 @@ MOST_NODES = 20_000  # keys, values and collections, an alias counted as often a
 MOST_DEPTH = 30
 
 
-def check_events(events: Iterable[Any]) -> None:
-    """Refuse documents too deep or too large, before anything is built, by looking once at the parser's events."""
+def check_text(text: str, loader: Any = yaml.SafeLoader) -> None:
+    """A ValueError for documents too deep or too large, before anything is built."""
+    if len(text) > MOST_BYTES:
+        raise ValueError(f"it is larger than {MOST_BYTES:,} bytes")
+    _check_events(yaml.parse(text, loader))
+
+
+def _check_events(events: Iterable[Any]) -> None:
+    """Looks once at the parser's events."""
     sizes: dict[str, int] = {}  # of what can be referred to, aliases written out
     unfinished: list[tuple[str | None, int]] = [(None, 0)]  # anchor and size so far of the collections around
     for event in events:
