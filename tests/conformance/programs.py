@@ -9,6 +9,7 @@ from pytorch_metric_learning import losses as pml_losses
 from pytorch_metric_learning import reducers, regularizers, testers, trainers
 from pytorch_metric_learning.utils.accuracy_calculator import AccuracyCalculator
 from torch import Tensor, nn
+from torch.nn.utils import parameters_to_vector
 from torch.utils.data import TensorDataset
 
 from pml_nivmf.losses import JointProxyLoss
@@ -82,11 +83,12 @@ def train(trainer: str, make: MakeLoss, epochs: int = 8, seed: int = 0) -> tuple
         models |= {"trunk": nn.Linear(FEATURES, FEATURES), "embedder": nn.Linear(FEATURES, SIZE)}
         models["generator"] = nn.Linear(3 * FEATURES, FEATURES)
         functions |= {"synth_loss": pml_losses.TripletMarginLoss(), "g_adv_loss": pml_losses.TripletMarginLoss()}
-        options |= {"metric_alone_epochs": epochs, "g_triplets_per_anchor": 5}
+        options |= {"metric_alone_epochs": epochs // 2, "g_triplets_per_anchor": 5}
         options["loss_weights"] = dict.fromkeys([*functions, "g_hard_loss", "g_reg_loss"], 1)
     optimizers = {f"{name}_optimizer": torch.optim.Adam(model.parameters(), lr=1e-2) for name, model in models.items()}
     for name, loss in zip(names, ours, strict=True):
         optimizers[f"{name}_optimizer"] = torch.optim.Adam(loss.param_groups(1e-2, proxy_lr=0.1))
+    before = {name: parameters_to_vector(model.parameters()).detach() for name, model in models.items()}
     with contextlib.redirect_stderr(io.StringIO()):  # the progress bar
         getattr(trainers, trainer)(
             models=models,
@@ -99,6 +101,8 @@ def train(trainer: str, make: MakeLoss, epochs: int = 8, seed: int = 0) -> tuple
             dataloader_num_workers=0,
             **options,
         ).train(num_epochs=epochs)
+    for name, start in before.items():
+        assert not torch.equal(parameters_to_vector(models[name].parameters()), start), f"{name} was not trained"
     trunk = nn.Sequential(models["trunk"], models["embedder"]) if "embedder" in models else models["trunk"]
     return trunk, ours
 
