@@ -15,7 +15,7 @@ from torch.nn import functional as F
 
 from ..checks import check_count, check_positive
 from ..functional.pairing import at_least_float32
-from .checks import check_embeddings, check_labels
+from .checks import check_embeddings, check_labels, check_proxies
 from .chunks import ChunkedLogits
 from .class_means import point_at_class_means
 from .concentrations import ConcentrationRegularizerMixin
@@ -60,8 +60,7 @@ class ProxyLoss(ConcentrationRegularizerMixin, WeightRegularizerMixin, Embedding
         self.add_to_recordable_attributes(list_of_names=["avg_query_norm", "current_temperature"], is_stat=True)
         self.proxies = nn.Parameter(torch.empty(self.shard.count, embedding_size))
         self.shard.initialise(self.proxies, self.weight_init_func)
-        if not bool((self.proxies != 0).any(dim=1).all()):
-            raise ValueError("weight_init_func left a proxy at zero, which has no direction: use a random one")
+        check_proxies(self.proxies)
         self.initial_temperature = check_positive("temperature", temperature)
         self._set_temperature(learnable_temperature)
         self.initial_norm_per_dim = check_positive("initial_norm_per_dim", initial_norm_per_dim)

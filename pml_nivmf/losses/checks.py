@@ -8,6 +8,8 @@ from torch import Tensor
 
 from ..functional.finite import check_squarable
 
+SHORTEST_PROXY, LONGEST_PROXY = 1e-6, 1e15
+
 
 def check_embeddings(embeddings: Tensor, embedding_size: int, scale: Tensor | float) -> None:
     """(batch, embedding_size), at least one row, floating point, finite, also after multiplication by `scale`."""
@@ -35,4 +37,17 @@ def check_labels(labels: Tensor, num_classes: int) -> None:
         label = int(labels[outside][0])
         raise ValueError(
             f"label {label} is out of range for num_classes={num_classes}: labels must be 0 … {num_classes - 1}"
+        )
+
+
+def check_proxies(proxies: Tensor) -> None:
+    """Rows of lengths that float32 can square and divide by: others would make NaN of gradients, without a word."""
+    lengths = torch.linalg.vector_norm(proxies.detach(), dim=1)
+    if bool((lengths == 0).any()):
+        raise ValueError("weight_init_func left a proxy at zero, which has no direction: use a random one")
+    shortest, longest = (float(end) for end in torch.aminmax(lengths))
+    if not (shortest >= SHORTEST_PROXY and longest <= LONGEST_PROXY):
+        raise ValueError(
+            f"weight_init_func made proxies of lengths {shortest:.3g} to {longest:.3g}: only directions count, use "
+            f"lengths between {SHORTEST_PROXY:g} and {LONGEST_PROXY:g}"
         )

@@ -22,7 +22,7 @@ from pml_nivmf.losses import (
 )
 from pml_nivmf.models import EmbeddingHead
 
-from .variants import ALL, JOINT, NORM_CARRYING
+from .variants import ALL, JOINT, NORM_CARRYING, SINGLE
 
 C, M, B = 5, 16, 12
 
@@ -264,6 +264,26 @@ def test_numpy_numbers_are_numbers(batch):
 def test_zero_proxies_are_refused():
     with pytest.raises(ValueError, match="weight_init_func left a proxy at zero"):
         NonIsotropicVMFLoss(C, M, weight_init_func=torch.nn.init.zeros_)
+
+
+def of_length(length):
+    return lambda proxies: proxies.copy_(torch.nn.functional.normalize(torch.randn_like(proxies), dim=1) * length)
+
+
+@each(SINGLE)
+@pytest.mark.parametrize("length", [2e-6, 5e14])
+def test_lengths_of_proxies_do_not_matter(make, length, batch):
+    loss = make(C, M, weight_init_func=of_length(length))
+    value = loss(*batch)
+    value.backward()
+    assert torch.isfinite(value)
+    assert all(torch.isfinite(parameter.grad).all() for parameter in loss.parameters())
+
+
+@pytest.mark.parametrize("length", [1e-7, 1e16, float("nan")])
+def test_proxies_too_short_or_too_long_are_refused(length):
+    with pytest.raises(ValueError, match=r"weight_init_func made proxies of lengths .* between 1e-06 and 1e.15"):
+        NonIsotropicVMFLoss(C, M, weight_init_func=of_length(length))
 
 
 @each(ALL)
