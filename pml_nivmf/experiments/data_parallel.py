@@ -23,9 +23,10 @@ from .errors import ConfigError
 
 def check_batch_size(batch_size: int) -> None:
     if batch_size % world():
+        fitting = max(ranks for ranks in range(1, world()) if batch_size % ranks == 0)
         raise ConfigError(
             f"general.batch_size: {batch_size} images cannot be split evenly over {world()} ranks: use a multiple of "
-            f"{world()}, such as {max(1, batch_size // world()) * world()}",
+            f"{world()}, such as {max(1, batch_size // world()) * world()}, or, to go on with a run, {fitting} ranks",
             key="general.batch_size",
         )
 
