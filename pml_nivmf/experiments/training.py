@@ -69,8 +69,10 @@ class Trainer(MetricLossOnly):
         loss: Tensor = self.losses["total_loss"]
         self._differentiate(loss)  # also NaN: the gradients tell which parameters it comes from
         value = float(loss.detach())
-        if not math.isfinite(value):
-            raise DivergedError(f"the loss is {value}")
+        diverged = distributed.ranks_where(not math.isfinite(value))
+        if diverged:  # on any rank: with a scaler the others would only leave this step out, and wait for it
+            where = f" here, and not finite on rank {', '.join(map(str, diverged))}" if world() > 1 else ""
+            raise DivergedError(f"the loss is {value}{where}")
         self._values.append(value)
         scale_may_fall = self.scaler is not None and self.scaler.get_scale() > 1
         if not scale_may_fall and not all_finite(gradients(*self.models.values(), *self.loss_funcs.values())):

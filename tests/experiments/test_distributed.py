@@ -139,12 +139,36 @@ EmbeddingHead.forward = forward_or_diverge
 """
 
 
-def test_a_rank_that_diverges_alone_stops_all_and_the_state_is_kept(experiment, tmp_path):
+INFINITE_LOSS = """
+import os
+from pml_nivmf.losses import JointProxyLoss
+
+forward, seen = JointProxyLoss.forward, []
+
+def forward_or_diverge(self, *arguments):
+    seen.append(self.training)
+    loss = forward(self, *arguments)
+    return loss * float("inf") if sum(seen) == 30 and os.environ["RANK"] == "1" else loss
+
+JointProxyLoss.forward = forward_or_diverge
+"""
+
+
+@pytest.mark.parametrize(
+    ("fault", "amp", "message"),
+    [
+        (DIVERGER, "off", "embeddings on rank 1 hold NaN, infinity or a norm that is too large"),
+        (INFINITE_LOSS, "float16", "not finite on rank 1"),  # where a rank alone leaves steps out that overflow
+    ],
+    ids=["embeddings", "loss"],
+)
+def test_a_rank_that_diverges_alone_stops_all_and_the_state_is_kept(experiment, tmp_path, fault, amp, message):
     folder, plugin = tmp_path / "run", tmp_path / "diverger.py"
-    plugin.write_text(DIVERGER)
-    done = torchrun(experiment, f"general.run_dir={folder}", "general.epochs=50", "--plugin", plugin)
+    plugin.write_text(fault)
+    options = [f"general.run_dir={folder}", "general.epochs=50", f"general.amp={amp}"]
+    done = torchrun(experiment, *options, "--plugin", plugin)
     assert done.returncode != 0
-    assert "embeddings on rank 1 hold NaN, infinity or a norm that is too large" in done.stderr, done.stderr
+    assert message in done.stderr, done.stderr
     assert f"the weights and the batch are in {folder / 'crash.pt'}" in done.stderr
     assert "lost another rank" not in done.stderr
     assert torch.load(folder / "crash.pt", weights_only=True)["step"] >= 1
