@@ -25,6 +25,8 @@ def add(commands: Commands) -> None:
 def _report(options: argparse.Namespace) -> int:
     from ..reports.page import write_report
 
-    default = Path(options.runs[0]) if len(options.runs) == 1 else Path()
-    print(write_report(options.runs, options.out or default / "report.html"))
+    default = (Path(options.runs[0]) if len(options.runs) == 1 else Path()) / "report.html"
+    if options.out is None and default.is_symlink():  # a folder from anywhere could lead to a file of the user's
+        raise ValueError(f"{default} is a link, which is not followed: remove it, or say where with --out")
+    print(write_report(options.runs, options.out or default))
     return 0

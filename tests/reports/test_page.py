@@ -360,6 +360,16 @@ def test_run_folders_from_anywhere_do_not_fill_memory(tmp_path, undrawn, capsys,
     assert reason in error
 
 
+def test_a_link_as_report_does_not_overwrite_what_it_leads_to(tmp_path, undrawn, capsys):
+    folder, precious = write_run(tmp_path / "run", {"L": {}}), tmp_path / "precious"
+    precious.write_text("kept")
+    (folder / "report.html").symlink_to(precious)
+    assert cli.main(["report", str(folder)]) == 2
+    assert "report.html is a link, which is not followed" in capsys.readouterr().err
+    assert precious.read_text() == "kept"
+    assert cli.main(["report", str(folder), "--out", str(tmp_path / "page.html")]) == 0
+
+
 def test_arrays_that_unpack_to_gigabytes_are_not_unpacked(tmp_path, monkeypatch):
     monkeypatch.setattr(run_folders, "_MOST_BYTES", 10**5)
     np.savez_compressed(tmp_path / "test_items.npz", zeros=np.zeros(10**5))
