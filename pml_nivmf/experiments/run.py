@@ -198,6 +198,12 @@ def _check_startable(folder: Path, overwrite: bool) -> None:
         raise ConfigError(f"{folder} holds a finished run: choose another general.run_dir, or pass --overwrite")
     if is_begun(folder) and not overwrite:
         raise ConfigError(f"{folder} holds an unfinished run: continue it with --resume {folder}, or pass --overwrite")
+    foreign = [path.name for path in _left_by_runs(folder) if path.exists()]
+    if foreign and not overwrite:  # a configuration from anywhere could name a folder of the user's
+        raise ConfigError(
+            f"{folder} is no run folder, but holds {foreign[0]}, which a run would write: choose another "
+            "general.run_dir, or pass --overwrite to delete it"
+        )
 
 
 def _check_same(config: DictConfig, state: dict[str, Any], folder: Path) -> None:
@@ -215,8 +221,14 @@ def _check_links(folder: Path) -> None:
 
 def _clear(folder: Path) -> None:
     """Remove what an earlier run left; only files that runs write."""
-    for path in (
-        folder / _CONFIG,  # first: without it there is no run, whatever else a kill leaves
+    (folder / _CONFIG).unlink(missing_ok=True)  # first: without it there is no run, whatever else a kill leaves
+    for path in _left_by_runs(folder):
+        path.unlink(missing_ok=True)
+
+
+def _left_by_runs(folder: Path) -> list[Path]:
+    """All that is written after the configuration."""
+    return [
         folder / _SUMMARY,
         folder / _BEST,
         folder / divergence.CRASH,
@@ -224,5 +236,4 @@ def _clear(folder: Path) -> None:
         folder / artifacts.ITEMS,
         folder / artifacts.PICTURES,
         *folder.glob("checkpoints/epoch-*.pt"),
-    ):
-        path.unlink(missing_ok=True)
+    ]

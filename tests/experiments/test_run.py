@@ -162,6 +162,16 @@ def test_finished_and_unfinished_runs_are_not_overwritten(experiment, tmp_path):
         run.resume(tmp_path)
 
 
+@pytest.mark.parametrize("name", ["history.json", "best.pt", "checkpoints/epoch-00001.pt"])
+def test_files_of_other_work_are_not_deleted(experiment, tmp_path, name):
+    config, file = compose(experiment, ["general.epochs=1"]).config, tmp_path / "mine" / name
+    file.parent.mkdir(parents=True)
+    file.write_text("mine")
+    with pytest.raises(ConfigError, match=f"is no run folder, but holds {file.name}.* pass --overwrite to delete it"):
+        run.start(config, tmp_path / "mine")
+    assert file.read_text() == "mine"
+
+
 def test_non_finite_loss_stops_with_the_step(experiment, tmp_path):
     config = compose(experiment, ["loss=proxy_anchor", "optimizers.model={SGD: {lr: 1.0e+30}}"]).config
     with pytest.raises((FloatingPointError, ValueError), match=r"loss is (nan|inf)|NaN|too large"):
