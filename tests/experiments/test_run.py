@@ -108,6 +108,23 @@ def test_resume_ends_with_the_same_numbers(experiment, tmp_path, monkeypatch, lo
     assert len(rows) == 1 + 4, "one row an epoch, none twice"
 
 
+@pytest.mark.parametrize(
+    "loss",
+    [
+        "{CrossBatchMemory: {loss: {TripletMarginLoss: {}}, miner: {MultiSimilarityMiner: {}}, memory_size: 30}}",
+        "{MultipleLosses: {losses: [{TripletMarginLoss: {}}, {ProxyAnchorLoss: {}}], weights: [1, 0.5]}}",
+    ],
+)
+def test_losses_of_losses_train_and_resume(experiment, tmp_path, loss):
+    """A memory of batches goes on where it was."""
+    whole = run.start(compose(experiment, [f"loss={loss}"]).config, tmp_path / "run")
+    history = (tmp_path / "run" / "history.json").read_text()
+    (tmp_path / "run" / "summary.json").unlink()
+    (tmp_path / "run" / "checkpoints" / "epoch-00003.pt").unlink()
+    assert run.resume(tmp_path / "run")["test"] == whole["test"]
+    assert (tmp_path / "run" / "history.json").read_text() == history
+
+
 def test_sigkill_then_resume(experiment, tmp_path):
     """A real process, really killed, between or within epochs."""
     folder = tmp_path / "run"
@@ -384,6 +401,11 @@ def test_plugin(experiment, tmp_path, capsys):
         ("loss={ContrastiveLoss: {distance: {LpDistance: {p: two}}}}", "distance.LpDistance.p must be a number"),
         ("loss={VMFProxyLoss: {sparse: maybe}}", "loss.VMFProxyLoss.sparse must be true or false, as False is"),
         ("optimizers.model~OVERRIDE~={Adam: {lr: fast}}", "optimizers.model.Adam.lr must be a number"),
+        (
+            "loss={MultipleLosses: {losses: [{ProxyNCALoss: {}}, {ProxyNCALos: {}}]}}",
+            "loss.MultipleLosses.losses[1]: unknown loss 'ProxyNCALos': did you mean 'ProxyNCALoss'",
+        ),
+        ("loss={CrossBatchMemory: {loss: {ProxyNCALoss: {}}}}", "CrossBatchMemory not supported for ProxyNCALoss"),
         ("optimizers.model~OVERRIDE~={SparseAdam: {lr: 1}}", "SparseAdam takes sparse gradients only"),
         ("optimizers.model~OVERRIDE~={LBFGS: {lr: 1}}", "LBFGS evaluates the model several times a step"),
         ("evaluation.retrieval=cosin", "retrieval must be one of cosine, l2, got 'cosin'"),
@@ -394,6 +416,14 @@ def test_bad_objects_fail_before_any_training(experiment, tmp_path, override, me
     assert cli.main(["run", experiment, override, f"general.run_dir={folder}"]) == 2
     assert message in capsys.readouterr().err
     assert not folder.exists()  # once corrected, the same command finds nothing in its way
+
+
+def test_text_is_no_fault_where_a_class_takes_it(monkeypatch):
+    """`pretrained: bool | str = True`; and a plugin's class may take more than its default shows."""
+    registry.check("trunk", {"TorchvisionTrunk": {"pretrained": "IMAGENET1K_V1"}}, "model.trunk")
+    registry.check("scheduler", {"OneCycleLR": {"max_lr": 0.1, "base_momentum": [0.8, 0.9]}}, "schedule.scheduler")
+    monkeypatch.setitem(registry._KINDS["loss"], "MyLoss", lambda margin=0.1: None)
+    registry.check("loss", {"MyLoss": {"margin": "auto"}}, "loss")
 
 
 def test_commands_that_train_nothing(experiment, capsys):
