@@ -64,10 +64,10 @@ def _compare(options: argparse.Namespace) -> int:
         try:
             with interrupts.remembered():
                 rows = compare.run_jobs(jobs, workers, options.plugin)
+                _show_comparison(config.experiment_name(name), folder, rows, [job.folder for job in jobs])
         except KeyboardInterrupt:
             print(f"\ninterrupted; the same command goes on with the runs in {folder}", file=sys.stderr)
             return interrupts.INTERRUPTED
-        _show_comparison(config.experiment_name(name), folder, rows, [job.folder for job in jobs])
     return 0
 
 

@@ -128,6 +128,14 @@ def pick_device(name: str) -> torch.device:
     if device.type == "cuda" and not torch.cuda.is_available():
         message = "general.device: cuda was asked for, but torch sees no GPU; use auto or cpu"
         raise ConfigError(message, key="general.device")
+    if device.type in ("cpu", "cuda"):
+        return device
+    try:
+        torch.zeros(1, device=device).item()
+    except (RuntimeError, NotImplementedError) as error:  # torch knows many, few machines have them
+        reason = str(error).splitlines()[0]
+        message = f"general.device: torch cannot compute on {name!r} here ({reason}); use auto or cpu"
+        raise ConfigError(message, key="general.device") from error
     return device
 
 

@@ -219,6 +219,23 @@ def test_optimizers_that_take_no_sparse_gradients_are_refused_before_training(ex
         build_parts(compose(experiment, [*SPARSE, f"optimizers.model={optimizer}"]).config)
 
 
+def test_every_loss_of_several_has_its_own_rates(experiment):
+    loss = "{MultipleLosses: {losses: [{ProxyAnchorLoss: {}}, {TripletMarginLoss: {}}, {NivMFProxyLoss: {}}]}}"
+    rates = ["optimizers.proxy_lr=0.5", "optimizers.concentration_lr=0.25", "optimizers.temperature_lr=0.125"]
+    parts = build_parts(compose(experiment, [f"loss={loss}", *rates]).config)
+    names = {id(parameter): name for name, parameter in parts.loss.named_parameters()}
+    groups = parts.optimizers["metric_loss_optimizer"].param_groups
+    found = {names[id(p)]: group["lr"] for group in groups for p in group["params"]}
+    assert sorted(found.values()) == [0.125, 0.25, 0.5, 0.5]
+    assert {name.split(".")[1] for name, rate in found.items() if rate == 0.5} == {"0", "2"}
+
+
+def test_sparse_gradients_are_noticed_in_a_loss_of_losses(experiment):
+    loss = "{MultipleLosses: {losses: [{VMFProxyLoss: {sparse: true, negative_samples: 2}}]}}"
+    with pytest.raises(ConfigError, match="sparse=True gives gradients that"):
+        build_parts(compose(experiment, [f"loss={loss}"]).config)
+
+
 def test_compare_makes_a_table_and_goes_on_where_it_stopped(experiment, tmp_path, capsys):
     arguments = ["compare", experiment, "general.epochs=2", "--dir", str(tmp_path / "runs"), "--jobs", "2"]
     assert cli.main(arguments) == 0
@@ -376,6 +393,7 @@ def test_plugin(experiment, tmp_path, capsys):
         ("evaluation.select=accuracy", "command line: evaluation.select: 'accuracy' is not computed"),
         ("evaluation.select=recal_at_1", "'recal_at_1' is not computed: did you mean 'recall_at_1'"),
         ("general.device=warp", "command line: general.device: 'warp' is no torch device"),
+        ("general.device=meta", "command line: general.device: torch cannot compute on 'meta' here"),
         (
             "model.trunk={TimmTrunk: {nam: resnet18, pretrained: false}}",
             "command line: model.trunk.TimmTrunk: TimmTrunk has no argument 'nam': did you mean 'name'",
