@@ -52,7 +52,7 @@ def _run(options: argparse.Namespace) -> int:
 def _run_folder(composed) -> Path:  # type: ignore[no-untyped-def]
     general = composed.config.general
     if general.run_dir is not None:
-        return Path(general.run_dir)
+        return Path(general.run_dir).expanduser()  # no shell does it behind `=`
     return Path("runs") / composed.name / Path(composed.loss_variant).stem / f"seed-{general.seed}"
 
 

@@ -10,7 +10,7 @@ from torch import nn
 
 from ..data import DataSplits, with_closed_set
 from ..metrics import ProbabilisticAccuracyCalculator, lower_is_better
-from ..models import EmbeddingHead, Identity, freeze_batch_norm
+from ..models import ConvNet, EmbeddingHead, Identity, TimmTrunk, TorchvisionTrunk, freeze_batch_norm
 from . import data_parallel, mixed_precision, optimization, registry
 from .config import Composed, located
 from .dataset_cache import kept_or_built
@@ -177,7 +177,7 @@ def _check_fit(trunk: nn.Module, config: dict[str, Any], shape: tuple[int, ...])
     name = next(iter(config))
     if isinstance(trunk, Identity) and len(shape) != 1:
         raise ConfigError(f"model.trunk: {name} is for features, but the data are images {shape}", key="model.trunk")
-    if not isinstance(trunk, Identity) and len(shape) == 1:
+    if isinstance(trunk, ConvNet | TimmTrunk | TorchvisionTrunk) and len(shape) == 1:  # a plugin's may take them
         raise ConfigError(
             f"model.trunk: {name} is for images, but the data are features of width {shape[0]}: use model=features",
             key="model.trunk",

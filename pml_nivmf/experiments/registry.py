@@ -22,10 +22,21 @@ from .errors import ConfigError, nearest
 
 # Modules also hold what they import themselves: where a kind has a base class, only its subclasses count.
 _BASES: dict[str, type] = {"optimizer": torch.optim.Optimizer, "scheduler": torch.optim.lr_scheduler.LRScheduler}
+# What the modules below hold for code, and no experiment can be made of.
+_FOR_CODE = {
+    "DataSplits",
+    "DegradedItems",
+    "LabelledItems",
+    "EmbeddingHead",
+    "GatheredLoss",
+    "GatheredMiner",
+    "SelfSupervisedLoss",  # wants a second view of every image
+    "ReduceLROnPlateau",  # wants a metric to step
+}
 
 
 def _can_be_named(kind: str, name: str, value: object) -> bool:
-    if not callable(value) or not name[0].isupper() or name == "ReduceLROnPlateau":  # which wants a metric to step
+    if not callable(value) or not name[0].isupper() or name in _FOR_CODE:
         return False
     if name.startswith("Base") or name.endswith("Mixin") or inspect.isabstract(value) or value in _BASES.values():
         return False  # what classes are made from, and no object by itself

@@ -320,6 +320,73 @@ def test_empty_names_of_losses_are_refused(losses, experiment, tmp_path, capsys)
     assert not (tmp_path / "runs").exists()
 
 
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["loss.NonIsotropicVMFLos.n_samples=3"], "no loss here is of that class: did you mean 'NonIsotropicVMFLoss'"),
+        (["--losses", "cos,cos"], "go by one name: cos"),
+    ],
+)
+@pytest.mark.parametrize("command", ["compare", "sweep"])
+def test_what_would_have_no_effect_on_any_loss_is_refused(experiment, command, arguments, message, capsys):
+    if command == "sweep":
+        with Path(experiment).open("a") as file:
+            file.write("sweep: {trials: 2, space: {optimizers.proxy_lr: {log_uniform: [0.01, 1.0]}}}\n")
+    assert cli.main([command, experiment, "--dry-run", *arguments]) == 2
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("general.run_dir=x", "choose that of several with --dir"),
+        ("loss=cos", "loss=cos is not compared: choose losses with --losses"),
+    ],
+)
+def test_a_comparison_has_its_own_options_for_place_and_losses(experiment, override, message, capsys):
+    assert cli.main(["compare", experiment, override, "--dry-run"]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_rows_of_one_name_are_refused(experiment, tmp_path, capsys):
+    """They would share folders."""
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "mine.yaml").write_text("# Mine\nProxyNCALoss: {}\n")
+    losses = f"{tmp_path / 'a' / 'mine.yaml'},{tmp_path / 'b' / 'mine.yaml'}"
+    assert cli.main(["compare", experiment, "--dry-run", "--losses", losses]) == 2
+    assert cli.main(["compare", experiment, "--dry-run", "--losses", "cos", "--vary", "general.epochs=1,1"]) == 2
+    assert capsys.readouterr().err.count("two rows go by one name") == 2
+
+
+def test_a_dry_run_of_a_comparison_looks_at_no_folder(experiment, tmp_path):
+    command = ["compare", experiment, "--losses", "cos", "--seeds", "1", "--dir", str(tmp_path)]
+    config = compose(experiment, ["loss=cos"]).config
+    (tmp_path / "tiny" / "cos" / "seed-0").mkdir(parents=True)
+    (tmp_path / "tiny" / "cos" / "seed-0" / "config.yaml").write_text(OmegaConf.to_yaml(config))
+    assert cli.main([*command, "general.epochs=7", "--dry-run"]) == 0
+    assert cli.main([*command, "general.epochs=7"]) == 2
+
+
+def test_a_tilde_in_the_run_folder_is_home(experiment, tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["run", experiment, "general.epochs=1", "general.run_dir=~/run"]) == 0
+    assert (tmp_path / "home" / "run" / "summary.json").exists()
+    assert not (tmp_path / "~").exists()
+
+
+def test_a_plugins_trunk_may_take_features(experiment, monkeypatch):
+    class Hidden(torch.nn.Sequential):
+        def __init__(self, num_features):
+            super().__init__(torch.nn.Linear(num_features, 5), torch.nn.ReLU())
+            self.num_features = 5
+
+    monkeypatch.setitem(registry._KINDS["trunk"], "Hidden", Hidden)
+    parts = build_parts(compose(experiment, ["model.trunk={Hidden: {}}"]).config)
+    assert parts.embedder.in_features == 5
+
+
 def test_two_experiments_of_one_name_are_refused(experiment, tmp_path, capsys):
     other = tmp_path / "other" / "tiny.yaml"
     other.parent.mkdir()
@@ -388,6 +455,8 @@ def test_plugin(experiment, tmp_path, capsys):
         ("loss={EmbeddingRegularizerMixin: {}}", "unknown loss 'EmbeddingRegularizerMixin'"),
         ("loss={BaseMetricLossFunction: {}}", "unknown loss 'BaseMetricLossFunction'"),
         ("loss={ProxyLoss: {}}", "unknown loss 'ProxyLoss'"),
+        ("loss={SelfSupervisedLoss: {loss: {NTXentLoss: {}}}}", "unknown loss 'SelfSupervisedLoss'"),
+        ("dataset={LabelledItems: {}}", "unknown dataset 'LabelledItems'"),
         ("miner={BaseMiner: {}}", "unknown miner 'BaseMiner'"),
         ("optimizers.model~OVERRIDE~={Optimizer: {lr: 1}}", "unknown optimizer 'Optimizer'"),
         ("evaluation.select=accuracy", "command line: evaluation.select: 'accuracy' is not computed"),
