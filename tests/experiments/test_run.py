@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -244,6 +245,7 @@ def test_compare_makes_a_table_and_goes_on_where_it_stopped(experiment, tmp_path
     first = json.loads((tmp_path / "runs" / "tiny" / "el_nivmf" / "seed-1" / "summary.json").read_text())
     shown = capsys.readouterr().out
     assert "R@1" in shown
+    assert len(re.findall(r"\* \d", shown)) == 3, "the best of each metric, also where nothing can be bold"
     assert str(tmp_path / "runs" / "tiny") in shown
     assert "| el_nivmf |" in (tmp_path / "runs" / "tiny" / "comparison.md").read_text()
     assert cli.main(arguments) == 0, "finished runs are taken as they are"
