@@ -52,10 +52,8 @@ def _compare(options: argparse.Namespace) -> int:
         folder = Path(options.dir or "runs") / config.experiment_name(name)
         if folder in (other for other, _ in plans.values()):
             raise ValueError(f"{name}: two experiments would share the folder {folder}: rename one")
-        plans[name] = (
-            folder,
-            compare.plan(name, losses, options.seeds, overrides, folder, options.overwrite, options.vary),
-        )
+        anew = options.overwrite or options.dry_run  # what is in the folder is of no concern
+        plans[name] = (folder, compare.plan(name, losses, options.seeds, overrides, folder, anew, options.vary))
     if options.dry_run:
         _print_plans([job for _, jobs in plans.values() for job in jobs])
         return 0
@@ -64,10 +62,10 @@ def _compare(options: argparse.Namespace) -> int:
         try:
             with interrupts.remembered():
                 rows = compare.run_jobs(jobs, workers, options.plugin)
+                _show_comparison(config.experiment_name(name), folder, rows, [job.folder for job in jobs])
         except KeyboardInterrupt:
             print(f"\ninterrupted; the same command goes on with the runs in {folder}", file=sys.stderr)
             return interrupts.INTERRUPTED
-        _show_comparison(config.experiment_name(name), folder, rows, [job.folder for job in jobs])
     return 0
 
 

@@ -52,7 +52,7 @@ def _run(options: argparse.Namespace) -> int:
 def _run_folder(composed) -> Path:  # type: ignore[no-untyped-def]
     general = composed.config.general
     if general.run_dir is not None:
-        return Path(general.run_dir)
+        return Path(general.run_dir).expanduser()  # no shell does it behind `=`
     return Path("runs") / composed.name / Path(composed.loss_variant).stem / f"seed-{general.seed}"
 
 
@@ -65,7 +65,7 @@ def _guarded(work, folder: Path, plugins: Sequence[str]) -> int:  # type: ignore
     def go_on() -> str:
         if distributed.is_first() and not run.is_begun(folder):  # who alone need see the folder
             return "Nothing was begun: the same command starts again"
-        return f"Finished epochs are saved; go on, with any number of ranks, with: {command}"
+        return f"Finished epochs are saved; go on, with any number of ranks that divides the batch, with: {command}"
 
     try:
         with interrupts.remembered(), dying_ranks.explained(go_on), distributed.session():

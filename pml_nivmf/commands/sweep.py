@@ -60,8 +60,8 @@ def _sweep(options: argparse.Namespace) -> int:
             if options.reproduce_best:
                 report.save(plan, results, rows, folder)  # kept, whatever comes
                 rows = reproduce.reproduce(plan, results, options.reproduce_best, folder, workers, options.plugin)
+            report.report(plan, results, rows, folder)
     except KeyboardInterrupt:
         print(f"\ninterrupted; the same command goes on with the trials in {folder}", file=sys.stderr)
         return interrupts.INTERRUPTED
-    report.report(plan, results, rows, folder)
     return 0

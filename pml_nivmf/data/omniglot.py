@@ -100,6 +100,11 @@ def _drawings(root: Path, download: bool, background: bool) -> Source:
             f"Omniglot is not in {folder} (images_background and images_evaluation with their .zip files are "
             f"expected): fix root, or fetch it with `download: true`. torchvision says: {error}"
         ) from error
+    except OSError as error:
+        raise OSError(
+            f"Omniglot: the download of {datasets.Omniglot.download_url_prefix} into {root} failed: {error}. "
+            "Try again, or use an .npz with `npz`"
+        ) from error
     # Private, but the only lists that do not open 19,280 images. torchvision numbers the characters in whatever order
     # the file system lists them: sorted by name, a seed holds out the same ones everywhere.
     files, names = drawings._flat_character_images, drawings._characters

@@ -10,7 +10,7 @@ from torch import nn
 
 from ..data import DataSplits, with_closed_set
 from ..metrics import ProbabilisticAccuracyCalculator, lower_is_better
-from ..models import EmbeddingHead, Identity, freeze_batch_norm
+from ..models import ConvNet, EmbeddingHead, Identity, TimmTrunk, TorchvisionTrunk, freeze_batch_norm
 from . import data_parallel, mixed_precision, optimization, registry
 from .config import Composed, located
 from .dataset_cache import kept_or_built
@@ -128,6 +128,14 @@ def pick_device(name: str) -> torch.device:
     if device.type == "cuda" and not torch.cuda.is_available():
         message = "general.device: cuda was asked for, but torch sees no GPU; use auto or cpu"
         raise ConfigError(message, key="general.device")
+    if device.type in ("cpu", "cuda"):
+        return device
+    try:
+        torch.zeros(1, device=device).item()
+    except (RuntimeError, NotImplementedError) as error:  # torch knows many, few machines have them
+        reason = str(error).splitlines()[0]
+        message = f"general.device: torch cannot compute on {name!r} here ({reason}); use auto or cpu"
+        raise ConfigError(message, key="general.device") from error
     return device
 
 
@@ -169,7 +177,7 @@ def _check_fit(trunk: nn.Module, config: dict[str, Any], shape: tuple[int, ...])
     name = next(iter(config))
     if isinstance(trunk, Identity) and len(shape) != 1:
         raise ConfigError(f"model.trunk: {name} is for features, but the data are images {shape}", key="model.trunk")
-    if not isinstance(trunk, Identity) and len(shape) == 1:
+    if isinstance(trunk, ConvNet | TimmTrunk | TorchvisionTrunk) and len(shape) == 1:  # a plugin's may take them
         raise ConfigError(
             f"model.trunk: {name} is for images, but the data are features of width {shape[0]}: use model=features",
             key="model.trunk",

@@ -20,8 +20,8 @@ from ..reports.tables import Row, summarise
 from . import registry, run
 from .build import check_objects
 from .config import Composed, compose, differences, load_saved
-from .config_files import loss_class
-from .errors import ConfigError
+from .config_files import COMMAND_LINE, loss_class
+from .errors import ConfigError, nearest
 from .interrupts import check, children_wait_with_interrupts, end_on_interrupt, end_with_parent
 
 _POLL_SECONDS = 0.5
@@ -50,8 +50,11 @@ def plan(
     """One job a loss, varied value and seed; composing them all checks every configuration before any training."""
     first = compose(name, overrides)
     start = first.config.general.seed
+    names = list(losses) or first.compare or [first.loss_variant]
+    check_effect(names, overrides)
+    _check_place_and_loss(first, names, overrides)
     jobs = []
-    for loss in list(losses) or first.compare or [first.loss_variant]:
+    for loss in names:
         for label, varied in _varied(loss, vary):
             for seed in range(start, start + (first.seeds if seeds is None else seeds)):
                 target = folder / label / f"seed-{seed}"
@@ -63,6 +66,8 @@ def plan(
                 if not overwrite:
                     _check_same(composed.config, target)
                 jobs.append(Job(label, seed, composed.config, target, overwrite))
+    if len({job.folder for job in jobs}) < len(jobs):
+        raise ConfigError(f"two rows go by one name: {', '.join(dict.fromkeys(job.loss for job in jobs))}")
     return jobs
 
 
@@ -79,6 +84,25 @@ def _varied(loss: str, vary: str | None) -> list[tuple[str, list[str]]]:
     if not concerns(vary, loss):
         raise ConfigError(f"--vary {key}: {loss} is a {loss_class(loss)}; name its own arguments, or other --losses")
     return [(f"{stem}-{key.split('.')[-1]}-{value}", [f"{key}={value}"]) for value in values.split(",")]
+
+
+def _check_place_and_loss(first: Composed, losses: Sequence[str], overrides: Sequence[str]) -> None:
+    """Both have options of their own, which would win in silence."""
+    keys = [text.partition("=")[0] for text in overrides]
+    if "general.run_dir" in keys:
+        raise ConfigError(f"{COMMAND_LINE}: general.run_dir is one run's folder: choose that of several with --dir")
+    if "loss" in keys and first.variants["loss"] and first.loss_variant not in losses:
+        raise ConfigError(f"{COMMAND_LINE}: loss={first.loss_variant} is not compared: choose losses with --losses")
+
+
+def check_effect(losses: Sequence[str], overrides: Sequence[str]) -> None:
+    """Refuse overrides that would have no effect."""
+    for text in overrides:
+        key = text.partition("=")[0]
+        if not any(concerns(text, loss) for loss in losses):
+            classes = sorted({loss_class(loss) for loss in losses})
+            hint = nearest(key.split(".")[1], classes)
+            raise ConfigError(f"{COMMAND_LINE}: {key}: no loss here is of that class{hint}")
 
 
 def concerns(override: str, loss: str) -> bool:

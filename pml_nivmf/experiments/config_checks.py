@@ -15,6 +15,10 @@ from .schema import OBJECT_PATHS, ExperimentConfig
 
 _AT_LEAST = {
     "model.embedding_size": 2,
+    "optimizers.embedder_lr": 0,  # torch looks at the model's rate only
+    "optimizers.proxy_lr": 0,
+    "optimizers.concentration_lr": 0,
+    "optimizers.temperature_lr": 0,
     "optimizers.clip_norm": 0,
     "schedule.patience": 1,
     "evaluation.every": 1,

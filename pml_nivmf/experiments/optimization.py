@@ -3,6 +3,7 @@
 from typing import Any
 
 import torch
+from pytorch_metric_learning.losses import MultipleLosses
 from torch import nn
 
 from ..losses import JointProxyLoss, ProxyLoss
@@ -46,7 +47,8 @@ def build_optimizers(
 def _check_takes_gradients(optimizer: str, arguments: dict[str, Any], loss: nn.Module) -> None:
     if optimizer in _UNFIT:
         raise ConfigError(f"optimizers.model: {optimizer} {_UNFIT[optimizer]}", key="optimizers.model")
-    if not isinstance(loss, ProxyLoss) or not loss.sparse or not hasattr(torch.optim, optimizer):
+    is_sparse = any(isinstance(module, ProxyLoss) and module.sparse for module in loss.modules())
+    if not is_sparse or not hasattr(torch.optim, optimizer):
         return
     if optimizer not in ("Adagrad", "SGD") or arguments.get("weight_decay"):
         raise ConfigError(
@@ -57,6 +59,8 @@ def _check_takes_gradients(optimizer: str, arguments: dict[str, Any], loss: nn.M
 
 
 def _loss_groups(settings: dict[str, Any], loss: nn.Module, lr: float) -> list[dict[str, Any]]:
+    if isinstance(loss, MultipleLosses):
+        return [group for each in loss.losses for group in _loss_groups(settings, each, lr) if group["params"]]
     rates = {key: settings[key] for key in ("proxy_lr", "concentration_lr", "temperature_lr")}
     if isinstance(loss, ProxyLoss | JointProxyLoss):
         return loss.param_groups(lr, **rates)

@@ -22,10 +22,21 @@ from .errors import ConfigError, nearest
 
 # Modules also hold what they import themselves: where a kind has a base class, only its subclasses count.
 _BASES: dict[str, type] = {"optimizer": torch.optim.Optimizer, "scheduler": torch.optim.lr_scheduler.LRScheduler}
+# What the modules below hold for code, and no experiment can be made of.
+_FOR_CODE = {
+    "DataSplits",
+    "DegradedItems",
+    "LabelledItems",
+    "EmbeddingHead",
+    "GatheredLoss",
+    "GatheredMiner",
+    "SelfSupervisedLoss",  # wants a second view of every image
+    "ReduceLROnPlateau",  # wants a metric to step
+}
 
 
 def _can_be_named(kind: str, name: str, value: object) -> bool:
-    if not callable(value) or not name[0].isupper() or name == "ReduceLROnPlateau":  # which wants a metric to step
+    if not callable(value) or not name[0].isupper() or name in _FOR_CODE:
         return False
     if name.startswith("Base") or name.endswith("Mixin") or inspect.isabstract(value) or value in _BASES.values():
         return False  # what classes are made from, and no object by itself
@@ -58,7 +69,14 @@ _NESTED = {
     "embedding_regularizer": "regularizer",
     "probabilistic": "loss",
     "guidance": "loss",
+    "loss": "loss",  # of CrossBatchMemory
+    "losses": "loss",  # a list, of MultipleLosses
+    "miner": "miner",
+    "miners": "miner",
 }
+
+# Whose numbers are numbers only. A plugin's classes may take more than their defaults show.
+_CHECKED_PACKAGES = ("pml_nivmf", "pytorch_metric_learning", "torch")
 
 # Arguments whose values other parts of the configuration decide.
 _FOLLOWS = {
@@ -109,11 +127,14 @@ def build(kind: str, config: dict[str, Any], path: str, **injected: Any) -> Any:
     (name, given), *_ = config.items()
     path, factory, arguments = f"{path}.{name}", _KINDS[kind][name], dict(given or {})
     for key, nested_kind, value in _nested(arguments):
-        arguments[key] = build(nested_kind, value, f"{path}.{key}", **injected)
+        built = [build(nested_kind, one, where, **injected) for where, one in _each(value, f"{path}.{key}")]
+        arguments[key] = built if isinstance(value, list) else built[0]
     arguments = {key: value for key, value in injected.items() if key in _named_parameters(factory)} | arguments
     try:
         return factory(**arguments)
-    except (TypeError, ValueError, AssertionError, OSError, RuntimeError) as error:
+    except (ImportError, MemoryError):  # no fault of the configuration
+        raise
+    except Exception as error:  # PML raises plain ones too
         unknown = _UNEXPECTED.search(str(error)) if isinstance(error, TypeError) else None
         if unknown and unknown[1] in arguments:  # **kwargs took it, and what they were handed on to did not
             message = f"{path}: {name} has no argument {unknown[1]!r}{nearest(unknown[1], _named_parameters(factory))}"
@@ -137,16 +158,24 @@ def check(kind: str, config: dict[str, Any], path: str) -> None:
             raise ConfigError(message, key=f"{path}.{name}.{key}")
     _check_types(_KINDS[kind][name], arguments or {}, f"{path}.{name}")
     for key, nested_kind, value in _nested(arguments or {}):
-        check(nested_kind, value, f"{path}.{name}.{key}")
+        for where, one in _each(value, f"{path}.{name}.{key}"):
+            check(nested_kind, one, where)
 
 
 def _check_types(factory: Callable[..., Any], arguments: dict[str, Any], path: str) -> None:
-    """Refuse text and collections for what is a number by default: many classes would notice only when they compute."""
+    """Refuse text and collections for what is a number by default: many classes would notice only when they compute.
+
+    Not where the signature announces them, as `pretrained: bool | str = True` does.
+    """
+    if factory.__module__.partition(".")[0] not in _CHECKED_PACKAGES:
+        return
     of_bases_first = [p for s in reversed(_signatures(factory)) for p in s.parameters.values()]
-    defaults = {parameter.name: parameter.default for parameter in of_bases_first}
+    parameters = {parameter.name: parameter for parameter in of_bases_first}
     for key, value in arguments.items():
-        usual = defaults.get(key)
+        usual = parameters[key].default if key in parameters else None
         if isinstance(usual, bool | int | float) and isinstance(value, str | list | dict):
+            if re.search(rf"\b{type(value).__name__}\b", str(parameters[key].annotation)):
+                continue
             kind = "true or false" if isinstance(usual, bool) else "a number"
             raise ConfigError(f"{path}.{key} must be {kind}, as {usual} is, got {value!r}", key=f"{path}.{key}")
 
@@ -161,9 +190,16 @@ def _check_injected(config: dict[str, Any], path: str, injected: dict[str, Any])
             )
 
 
-def _nested(arguments: dict[str, Any]) -> list[tuple[str, str, dict[str, Any]]]:
-    """(argument, kind, object's configuration) of arguments that are objects themselves."""
+def _nested(arguments: dict[str, Any]) -> list[tuple[str, str, Any]]:
+    """(argument, kind, configuration) of arguments that are objects themselves, or lists of them."""
     return [(key, _NESTED[key], value) for key, value in arguments.items() if key in _NESTED and value is not None]
+
+
+def _each(value: Any, path: str) -> list[tuple[str, Any]]:
+    """(path, object's configuration) of one object, or of every one in a list."""
+    if not isinstance(value, list):
+        return [(path, value)]
+    return [(f"{path}[{index}]", one) for index, one in enumerate(value)]
 
 
 def _parameters(factory: Callable[..., Any]) -> list[str] | None:

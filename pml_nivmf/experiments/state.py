@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 from omegaconf import DictConfig
+from pytorch_metric_learning.losses import CrossBatchMemory
 from torch import nn
 
 from . import checkpoint
@@ -53,6 +54,7 @@ def of_run(config: DictConfig, parts: Parts, epoch: int, progress: Progress) -> 
         "schedulers": {name: scheduler.state_dict() for name, scheduler in parts.schedulers.items()},
         "scaler": None if parts.scaler is None else parts.scaler.state_dict(),
         "rng": checkpoint.rng_state(),
+        "memories": {name: (each.queue_idx, each.has_been_filled) for name, each in _memories(parts.loss)},
         "sampler": {name: torch.as_tensor(np.asarray(order)) for name, order in _orders(parts.sampler).items()},
         "progress": asdict(progress),
     }
@@ -69,6 +71,8 @@ def restore(parts: Parts, state: dict[str, Any], source: str) -> Progress:
             parts.scaler.load_state_dict(state["scaler"])
         for name, order in _orders(parts.sampler).items():
             order[:] = _of_same_shape(name, state["sampler"][name], order)
+        for name, memory in _memories(parts.loss):
+            memory.queue_idx, memory.has_been_filled = state["memories"][name]
         checkpoint.restore_rng_state(state["rng"])
         return _progress(state["progress"], state["epoch"])
     except (KeyError, RuntimeError, TypeError, ValueError, AttributeError) as error:
@@ -94,6 +98,11 @@ def _progress(saved: dict[str, Any], epoch: Any) -> Progress:
     if not isinstance(progress.best_epoch, int):
         raise ValueError(f"its best epoch is {progress.best_epoch!r}, which is no number")
     return progress
+
+
+def _memories(loss: nn.Module) -> list[tuple[str, CrossBatchMemory]]:
+    """Their state_dict holds embeddings, but not how many and where the next ones go."""
+    return [(name, module) for name, module in loss.named_modules() if isinstance(module, CrossBatchMemory)]
 
 
 def _orders(sampler: Any) -> dict[str, Any]:

@@ -39,8 +39,10 @@ class TorchvisionTrunk(nn.Module):
         super().__init__()
         if name not in models.list_models(module=models):
             raise unknown_model("torchvision", name, models.list_models(module=models))
-        options = {**_options(name, loads_file=weights_file is not None), **kwargs}
-        self.model = _create(name, None if weights_file is not None else _weights(pretrained), options)
+        weights = None if weights_file is not None else _weights(pretrained)
+        options = {} if weights else _options(name, loads_file=weights_file is not None)
+        self.model = _create(name, weights, {**options, **kwargs})
+        _remove_side_classifiers(self.model)
         classifier, self.num_features = _remove_last_layer(self.model)
         if weights_file is not None:
             load_weights(self.model, weights_file, ignored=(classifier, *_AUXILIARY))
@@ -57,7 +59,10 @@ def _weights(pretrained: bool | str) -> str | None:
 
 
 def _options(name: str, loads_file: bool) -> dict[str, Any]:
-    """What GoogLeNet and Inception-V3 need to be plain trunks; nothing for all others."""
+    """What GoogLeNet and Inception-V3 need to be plain trunks; nothing for all others.
+
+    Not with torchvision's own weights: those hold the side classifiers, and torchvision refuses to leave them out.
+    """
     if name not in ("googlenet", "inception_v3"):
         return {}
     options: dict[str, Any] = {"aux_logits": False, "init_weights": not loads_file}
@@ -68,12 +73,22 @@ def _create(name: str, weights: str | None, options: dict[str, Any]) -> nn.Modul
     try:
         with no_pickled_code():
             model: nn.Module = models.get_model(name, weights=weights, **options)
+    except KeyError as error:  # of the enumeration of weights
+        raise ValueError(f"torchvision has no weights {weights!r} of {name}: see its page of models") from error
     except OSError as error:
         raise OSError(
             f"the pretrained weights of torchvision's {name} could not be downloaded ({error}): "
             "use pretrained=False, or weights_file=… with a local copy"
         ) from error
     return model
+
+
+def _remove_side_classifiers(model: nn.Module) -> None:
+    """They cost time and, in training, make the model give more than features."""
+    for name in _AUXILIARY:
+        if hasattr(model, name):
+            setattr(model, name, None)
+            setattr(model, "aux_logits", False)  # noqa: B010
 
 
 def _remove_last_layer(model: nn.Module) -> tuple[str, int]:

@@ -1,6 +1,7 @@
 """Feature arrays and Omniglot from .npz files, and Omniglot through torchvision."""
 
 from pathlib import Path
+from urllib.error import URLError
 
 import numpy as np
 import pytest
@@ -195,6 +196,15 @@ def test_omniglot_takes_one_source(tmp_path):
 def test_omniglot_missing_names_folder_and_remedy(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"omniglot-py .*`download: true`"):
         Omniglot(root=tmp_path / "nowhere")
+
+
+def test_a_failed_download_of_omniglot_says_from_where_and_what_to_do(tmp_path, monkeypatch):
+    def fail(self):
+        raise URLError("no network")
+
+    monkeypatch.setattr(datasets.Omniglot, "download", fail)
+    with pytest.raises(OSError, match=r"github.* into .*new failed: .*no network.*Try again"):
+        Omniglot(root=tmp_path / "new", download=True)
 
 
 @pytest.fixture

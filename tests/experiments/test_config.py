@@ -97,6 +97,7 @@ def test_replace_and_delete(tmp_path):
         (["evaluation.every=0"], "evaluation.every must be at least 1"),
         (["general.threads=0"], "general.threads must be at least 1"),
         (["schedule.patience=0"], "schedule.patience must be at least 1"),
+        (["optimizers.proxy_lr=-1"], "command line: optimizers.proxy_lr must be at least 0, got -1"),
     ],
 )
 def test_bad_overrides_are_named(overrides, message):

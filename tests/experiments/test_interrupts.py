@@ -136,6 +136,16 @@ def test_lost_interrupt_ends_a_comparison(experiment, tmp_path, monkeypatch, cap
     assert "the same command goes on" in capsys.readouterr().err
 
 
+def test_interrupt_while_a_comparison_is_shown_says_how_to_go_on(experiment, tmp_path, monkeypatch, capsys):
+    """Its runs are finished: nobody must read that nothing was begun."""
+    monkeypatch.setattr("pml_nivmf.experiments.compare.run_jobs", lambda *_: [])
+    monkeypatch.setattr(
+        "pml_nivmf.commands.compare._show_comparison", lambda *_: os.kill(os.getpid(), signal.SIGINT) or time.sleep(5)
+    )
+    assert cli.main(["compare", experiment, "--dir", str(tmp_path)]) == 130
+    assert "the same command goes on with the runs in" in capsys.readouterr().err
+
+
 # Any moment -----------------------------------------------------------------------------------------------------
 
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -108,6 +109,23 @@ def test_resume_ends_with_the_same_numbers(experiment, tmp_path, monkeypatch, lo
     assert len(rows) == 1 + 4, "one row an epoch, none twice"
 
 
+@pytest.mark.parametrize(
+    "loss",
+    [
+        "{CrossBatchMemory: {loss: {TripletMarginLoss: {}}, miner: {MultiSimilarityMiner: {}}, memory_size: 30}}",
+        "{MultipleLosses: {losses: [{TripletMarginLoss: {}}, {ProxyAnchorLoss: {}}], weights: [1, 0.5]}}",
+    ],
+)
+def test_losses_of_losses_train_and_resume(experiment, tmp_path, loss):
+    """A memory of batches goes on where it was."""
+    whole = run.start(compose(experiment, [f"loss={loss}"]).config, tmp_path / "run")
+    history = (tmp_path / "run" / "history.json").read_text()
+    (tmp_path / "run" / "summary.json").unlink()
+    (tmp_path / "run" / "checkpoints" / "epoch-00003.pt").unlink()
+    assert run.resume(tmp_path / "run")["test"] == whole["test"]
+    assert (tmp_path / "run" / "history.json").read_text() == history
+
+
 def test_sigkill_then_resume(experiment, tmp_path):
     """A real process, really killed, between or within epochs."""
     folder = tmp_path / "run"
@@ -212,6 +230,23 @@ def test_optimizers_that_take_no_sparse_gradients_are_refused_before_training(ex
         build_parts(compose(experiment, [*SPARSE, f"optimizers.model={optimizer}"]).config)
 
 
+def test_every_loss_of_several_has_its_own_rates(experiment):
+    loss = "{MultipleLosses: {losses: [{ProxyAnchorLoss: {}}, {TripletMarginLoss: {}}, {NivMFProxyLoss: {}}]}}"
+    rates = ["optimizers.proxy_lr=0.5", "optimizers.concentration_lr=0.25", "optimizers.temperature_lr=0.125"]
+    parts = build_parts(compose(experiment, [f"loss={loss}", *rates]).config)
+    names = {id(parameter): name for name, parameter in parts.loss.named_parameters()}
+    groups = parts.optimizers["metric_loss_optimizer"].param_groups
+    found = {names[id(p)]: group["lr"] for group in groups for p in group["params"]}
+    assert sorted(found.values()) == [0.125, 0.25, 0.5, 0.5]
+    assert {name.split(".")[1] for name, rate in found.items() if rate == 0.5} == {"0", "2"}
+
+
+def test_sparse_gradients_are_noticed_in_a_loss_of_losses(experiment):
+    loss = "{MultipleLosses: {losses: [{VMFProxyLoss: {sparse: true, negative_samples: 2}}]}}"
+    with pytest.raises(ConfigError, match="sparse=True gives gradients that"):
+        build_parts(compose(experiment, [f"loss={loss}"]).config)
+
+
 def test_compare_makes_a_table_and_goes_on_where_it_stopped(experiment, tmp_path, capsys):
     arguments = ["compare", experiment, "general.epochs=2", "--dir", str(tmp_path / "runs"), "--jobs", "2"]
     assert cli.main(arguments) == 0
@@ -220,6 +255,7 @@ def test_compare_makes_a_table_and_goes_on_where_it_stopped(experiment, tmp_path
     first = json.loads((tmp_path / "runs" / "tiny" / "el_nivmf" / "seed-1" / "summary.json").read_text())
     shown = capsys.readouterr().out
     assert "R@1" in shown
+    assert len(re.findall(r"\* \d", shown)) == 3, "the best of each metric, also where nothing can be bold"
     assert str(tmp_path / "runs" / "tiny") in shown
     assert "| el_nivmf |" in (tmp_path / "runs" / "tiny" / "comparison.md").read_text()
     assert cli.main(arguments) == 0, "finished runs are taken as they are"
@@ -296,6 +332,73 @@ def test_empty_names_of_losses_are_refused(losses, experiment, tmp_path, capsys)
     assert not (tmp_path / "runs").exists()
 
 
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["loss.NonIsotropicVMFLos.n_samples=3"], "no loss here is of that class: did you mean 'NonIsotropicVMFLoss'"),
+        (["--losses", "cos,cos"], "go by one name: cos"),
+    ],
+)
+@pytest.mark.parametrize("command", ["compare", "sweep"])
+def test_what_would_have_no_effect_on_any_loss_is_refused(experiment, command, arguments, message, capsys):
+    if command == "sweep":
+        with Path(experiment).open("a") as file:
+            file.write("sweep: {trials: 2, space: {optimizers.proxy_lr: {log_uniform: [0.01, 1.0]}}}\n")
+    assert cli.main([command, experiment, "--dry-run", *arguments]) == 2
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("general.run_dir=x", "choose that of several with --dir"),
+        ("loss=cos", "loss=cos is not compared: choose losses with --losses"),
+    ],
+)
+def test_a_comparison_has_its_own_options_for_place_and_losses(experiment, override, message, capsys):
+    assert cli.main(["compare", experiment, override, "--dry-run"]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_rows_of_one_name_are_refused(experiment, tmp_path, capsys):
+    """They would share folders."""
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "mine.yaml").write_text("# Mine\nProxyNCALoss: {}\n")
+    losses = f"{tmp_path / 'a' / 'mine.yaml'},{tmp_path / 'b' / 'mine.yaml'}"
+    assert cli.main(["compare", experiment, "--dry-run", "--losses", losses]) == 2
+    assert cli.main(["compare", experiment, "--dry-run", "--losses", "cos", "--vary", "general.epochs=1,1"]) == 2
+    assert capsys.readouterr().err.count("two rows go by one name") == 2
+
+
+def test_a_dry_run_of_a_comparison_looks_at_no_folder(experiment, tmp_path):
+    command = ["compare", experiment, "--losses", "cos", "--seeds", "1", "--dir", str(tmp_path)]
+    config = compose(experiment, ["loss=cos"]).config
+    (tmp_path / "tiny" / "cos" / "seed-0").mkdir(parents=True)
+    (tmp_path / "tiny" / "cos" / "seed-0" / "config.yaml").write_text(OmegaConf.to_yaml(config))
+    assert cli.main([*command, "general.epochs=7", "--dry-run"]) == 0
+    assert cli.main([*command, "general.epochs=7"]) == 2
+
+
+def test_a_tilde_in_the_run_folder_is_home(experiment, tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["run", experiment, "general.epochs=1", "general.run_dir=~/run"]) == 0
+    assert (tmp_path / "home" / "run" / "summary.json").exists()
+    assert not (tmp_path / "~").exists()
+
+
+def test_a_plugins_trunk_may_take_features(experiment, monkeypatch):
+    class Hidden(torch.nn.Sequential):
+        def __init__(self, num_features):
+            super().__init__(torch.nn.Linear(num_features, 5), torch.nn.ReLU())
+            self.num_features = 5
+
+    monkeypatch.setitem(registry._KINDS["trunk"], "Hidden", Hidden)
+    parts = build_parts(compose(experiment, ["model.trunk={Hidden: {}}"]).config)
+    assert parts.embedder.in_features == 5
+
+
 def test_two_experiments_of_one_name_are_refused(experiment, tmp_path, capsys):
     other = tmp_path / "other" / "tiny.yaml"
     other.parent.mkdir()
@@ -364,11 +467,14 @@ def test_plugin(experiment, tmp_path, capsys):
         ("loss={EmbeddingRegularizerMixin: {}}", "unknown loss 'EmbeddingRegularizerMixin'"),
         ("loss={BaseMetricLossFunction: {}}", "unknown loss 'BaseMetricLossFunction'"),
         ("loss={ProxyLoss: {}}", "unknown loss 'ProxyLoss'"),
+        ("loss={SelfSupervisedLoss: {loss: {NTXentLoss: {}}}}", "unknown loss 'SelfSupervisedLoss'"),
+        ("dataset={LabelledItems: {}}", "unknown dataset 'LabelledItems'"),
         ("miner={BaseMiner: {}}", "unknown miner 'BaseMiner'"),
         ("optimizers.model~OVERRIDE~={Optimizer: {lr: 1}}", "unknown optimizer 'Optimizer'"),
         ("evaluation.select=accuracy", "command line: evaluation.select: 'accuracy' is not computed"),
         ("evaluation.select=recal_at_1", "'recal_at_1' is not computed: did you mean 'recall_at_1'"),
         ("general.device=warp", "command line: general.device: 'warp' is no torch device"),
+        ("general.device=meta", "command line: general.device: torch cannot compute on 'meta' here"),
         (
             "model.trunk={TimmTrunk: {nam: resnet18, pretrained: false}}",
             "command line: model.trunk.TimmTrunk: TimmTrunk has no argument 'nam': did you mean 'name'",
@@ -394,6 +500,11 @@ def test_plugin(experiment, tmp_path, capsys):
         ("loss={ContrastiveLoss: {distance: {LpDistance: {p: two}}}}", "distance.LpDistance.p must be a number"),
         ("loss={VMFProxyLoss: {sparse: maybe}}", "loss.VMFProxyLoss.sparse must be true or false, as False is"),
         ("optimizers.model~OVERRIDE~={Adam: {lr: fast}}", "optimizers.model.Adam.lr must be a number"),
+        (
+            "loss={MultipleLosses: {losses: [{ProxyNCALoss: {}}, {ProxyNCALos: {}}]}}",
+            "loss.MultipleLosses.losses[1]: unknown loss 'ProxyNCALos': did you mean 'ProxyNCALoss'",
+        ),
+        ("loss={CrossBatchMemory: {loss: {ProxyNCALoss: {}}}}", "CrossBatchMemory not supported for ProxyNCALoss"),
         ("optimizers.model~OVERRIDE~={SparseAdam: {lr: 1}}", "SparseAdam takes sparse gradients only"),
         ("optimizers.model~OVERRIDE~={LBFGS: {lr: 1}}", "LBFGS evaluates the model several times a step"),
         ("evaluation.retrieval=cosin", "retrieval must be one of cosine, l2, got 'cosin'"),
@@ -404,6 +515,14 @@ def test_bad_objects_fail_before_any_training(experiment, tmp_path, override, me
     assert cli.main(["run", experiment, override, f"general.run_dir={folder}"]) == 2
     assert message in capsys.readouterr().err
     assert not folder.exists()  # once corrected, the same command finds nothing in its way
+
+
+def test_text_is_no_fault_where_a_class_takes_it(monkeypatch):
+    """`pretrained: bool | str = True`; and a plugin's class may take more than its default shows."""
+    registry.check("trunk", {"TorchvisionTrunk": {"pretrained": "IMAGENET1K_V1"}}, "model.trunk")
+    registry.check("scheduler", {"OneCycleLR": {"max_lr": 0.1, "base_momentum": [0.8, 0.9]}}, "schedule.scheduler")
+    monkeypatch.setitem(registry._KINDS["loss"], "MyLoss", lambda margin=0.1: None)
+    registry.check("loss", {"MyLoss": {"margin": "auto"}}, "loss")
 
 
 def test_commands_that_train_nothing(experiment, capsys):

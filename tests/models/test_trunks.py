@@ -8,6 +8,7 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 from torchvision import models as torchvision_models
+from torchvision.models import WeightsEnum
 
 from pml_nivmf.models import ConvNet, EmbeddingHead, Identity, TimmTrunk, TorchvisionTrunk
 
@@ -200,6 +201,20 @@ def test_pretrained_reaches_the_libraries(monkeypatch, tmp_path):
     TorchvisionTrunk("resnet18")
     TorchvisionTrunk("resnet18", pretrained="IMAGENET1K_V1")
     assert asked == [True, False, "DEFAULT", "IMAGENET1K_V1"]
+
+
+@pytest.mark.parametrize("name", ["googlenet", "inception_v3"])
+def test_side_classifiers_of_torchvision_s_own_weights_are_removed(monkeypatch, name):
+    """Those weights hold them, and torchvision builds no model without them from there."""
+    full = torchvision_models.get_model(name, aux_logits=True, transform_input=True, init_weights=False).eval()
+    monkeypatch.setattr(WeightsEnum, "get_state_dict", lambda *_, **__: full.state_dict())  # instead of a download
+    trunk = TorchvisionTrunk(name)
+    x = images(size_for(name))
+    torch.testing.assert_close(full.fc(trunk.eval()(x)), full(x))
+    assert trunk.train()(x).shape == (2, trunk.num_features)
+    assert not [key for key in trunk.state_dict() if "aux" in key.lower()]
+    with pytest.raises(ValueError, match=f"torchvision has no weights 'IMAGENET1K_V9' of {name}"):
+        TorchvisionTrunk(name, pretrained="IMAGENET1K_V9")
 
 
 def test_timm_arguments_and_unpooled_features():

@@ -89,6 +89,7 @@ def make_plan(experiment: str, losses: Sequence[str], overrides: Sequence[str], 
         raise ConfigError("--trials: a grid runs every combination, so leave it out")
     names = list(losses) or first.compare or [first.loss_variant]
     section.check_names(first.sweep, names, source)
+    compare.check_effect(names, overrides)
     plans = [_plan_loss(experiment, loss, overrides, settings, trials, source) for loss in names]
     if len({plan.name for plan in plans}) < len(plans):
         raise ConfigError(f"two losses go by one name: {', '.join(plan.name for plan in plans)}")
