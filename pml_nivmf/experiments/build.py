@@ -10,12 +10,13 @@ from torch import nn
 
 from ..data import DataSplits, with_closed_set
 from ..metrics import ProbabilisticAccuracyCalculator, lower_is_better
-from ..models import ConvNet, EmbeddingHead, Identity, TimmTrunk, TorchvisionTrunk, freeze_batch_norm
+from ..models import EmbeddingHead, freeze_batch_norm
 from . import data_parallel, mixed_precision, optimization, registry
 from .config import Composed, located
 from .dataset_cache import kept_or_built
 from .distributed import device_of_rank, first_here, seed_everything
 from .errors import ConfigError, nearest
+from .fit import check_trunk, check_type
 from .tester import SharingTester
 
 _OBJECT_KINDS = {
@@ -27,6 +28,7 @@ _OBJECT_KINDS = {
     "optimizers.model": "optimizer",
     "schedule.scheduler": "scheduler",
 }
+_OPTIONAL = ("miner", "sampler", "schedule.scheduler")
 
 
 @dataclass
@@ -84,11 +86,11 @@ def check_objects(composed: Composed) -> None:
     for path, kind in _OBJECT_KINDS.items():
         group, _, name = path.partition(".")
         config = settings[group][name] if name else settings[group]
-        if config:
-            try:
+        try:
+            if config or path not in _OPTIONAL:
                 registry.check(kind, config, path)
-            except ConfigError as error:
-                raise located(error, composed.sources) from None
+        except ConfigError as error:
+            raise located(error, composed.sources) from None
     try:
         for key in ("metrics", "test_metrics"):
             _check_metrics(settings["evaluation"][key], f"evaluation.{key}")
@@ -146,9 +148,7 @@ def _plain(config: DictConfig) -> dict[str, Any]:
 
 
 def _one(kind: str, config: dict[str, Any], path: str, **injected: Any) -> Any:
-    if not config:
-        raise ConfigError(f"{path} is empty: name a {kind}, such as {{{registry.known(kind)[0]}: {{}}}}")
-    return registry.build(kind, config, path, **injected)
+    return check_type(kind, registry.build(kind, config, path, **injected), path)
 
 
 def _build_data(settings: dict[str, Any]) -> DataSplits:
@@ -165,23 +165,11 @@ def _build_data(settings: dict[str, Any]) -> DataSplits:
 def _build_trunk(settings: dict[str, Any], data: DataSplits, device: torch.device) -> Any:
     shape = data.input_shape
     trunk = _one("trunk", settings["trunk"], "model.trunk", in_channels=shape[0], num_features=shape[-1])
-    _check_fit(trunk, settings["trunk"], shape)
+    check_trunk(trunk, next(iter(settings["trunk"])), shape)
     if settings["freeze_batch_norm"]:
         freeze_batch_norm(trunk)
         return trunk
     return data_parallel.synchronised(trunk, device)
-
-
-def _check_fit(trunk: nn.Module, config: dict[str, Any], shape: tuple[int, ...]) -> None:
-    """Refuse images for a trunk of features, and the other way round, before anything is computed."""
-    name = next(iter(config))
-    if isinstance(trunk, Identity) and len(shape) != 1:
-        raise ConfigError(f"model.trunk: {name} is for features, but the data are images {shape}", key="model.trunk")
-    if isinstance(trunk, ConvNet | TimmTrunk | TorchvisionTrunk) and len(shape) == 1:  # a plugin's may take them
-        raise ConfigError(
-            f"model.trunk: {name} is for images, but the data are features of width {shape[0]}: use model=features",
-            key="model.trunk",
-        )
 
 
 def _build_sampler(settings: dict[str, Any], data: DataSplits) -> Any:

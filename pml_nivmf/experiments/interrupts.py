@@ -32,13 +32,14 @@ def end_at_once(message: str) -> None:
         print(message, file=sys.stderr)
         leave()
 
-    signal.signal(signal.SIGINT, end)
+    if not _is_ignored():
+        signal.signal(signal.SIGINT, end)
 
 
 @contextlib.contextmanager
 def remembered() -> Iterator[None]:
     """Within the block Ctrl-C raises KeyboardInterrupt, as ever, and if that is lost `check` raises it again."""
-    if not _in_main_thread():
+    if _is_ignored() or threading.current_thread() is not threading.main_thread():  # which alone can set handlers
         yield
         return
     before = signal.signal(signal.SIGINT, _remember)
@@ -69,9 +70,9 @@ def leave() -> NoReturn:
     os._exit(INTERRUPTED)
 
 
-def _in_main_thread() -> bool:
-    """Where alone handlers can be set."""
-    return threading.current_thread() is threading.main_thread()
+def _is_ignored() -> bool:
+    """So shells start what scripts put into the background: Ctrl-C there is for others."""
+    return signal.getsignal(signal.SIGINT) is signal.SIG_IGN
 
 
 # Of workers: Ctrl-C reaches all processes of a terminal, a kill only one; the talking is left to the command ---------
@@ -96,7 +97,8 @@ def children_wait_with_interrupts() -> Iterator[None]:
 
 def end_on_interrupt() -> None:
     """For a worker: end at once. Whatever it writes is whole or not there, so nothing is lost by that."""
-    signal.signal(signal.SIGINT, lambda *_: os._exit(1))
+    if not _is_ignored():
+        signal.signal(signal.SIGINT, lambda *_: os._exit(1))
     if _CAN_WAIT:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
 

@@ -87,6 +87,10 @@ _FOLLOWS = {
 }
 
 
+# Arguments that are given to every class that has them.
+_INJECTED = {*_FOLLOWS, "labels", "batch_size", "length_before_new_iter", "params", "optimizer"}
+
+
 def register(kind: str, factory: Callable[..., Any], name: str | None = None) -> Callable[..., Any]:
     """Let configurations name `factory` as an object of `kind`, as in `register("loss", MyLoss)`; returns it."""
     if kind not in _KINDS:
@@ -143,7 +147,9 @@ def build(kind: str, config: dict[str, Any], path: str, **injected: Any) -> Any:
 
 
 def check(kind: str, config: dict[str, Any], path: str) -> None:
-    """Refuse unknown classes and arguments, nested ones too, without building anything."""
+    """Refuse unknown classes and arguments and missing ones, nested ones too, without building anything."""
+    if config == {}:
+        raise ConfigError(f"{path} is empty: name a {kind}, such as {{{known(kind)[0]}: {{}}}}", key=path)
     if not isinstance(config, dict) or len(config) != 1:
         raise ConfigError(f"{path} must be one object, {{ClassName: {{…}}}}, got {config!r}", key=path)
     ((name, arguments),) = config.items()
@@ -156,10 +162,20 @@ def check(kind: str, config: dict[str, Any], path: str) -> None:
         if parameters is not None and key not in parameters:
             message = f"{path}.{name}: {name} has no argument {key!r}{nearest(key, parameters)}"
             raise ConfigError(message, key=f"{path}.{name}.{key}")
+    _check_complete(_KINDS[kind][name], arguments or {}, f"{path}.{name}")
     _check_types(_KINDS[kind][name], arguments or {}, f"{path}.{name}")
     for key, nested_kind, value in _nested(arguments or {}):
         for where, one in _each(value, f"{path}.{name}.{key}"):
             check(nested_kind, one, where)
+
+
+def _check_complete(factory: Callable[..., Any], arguments: dict[str, Any], path: str) -> None:
+    kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    own = inspect.signature(factory).parameters.values()  # what base classes need, the class may give them
+    needed = [p.name for p in own if p.default is p.empty and p.kind in kinds and p.name not in _INJECTED]
+    missing = [name for name in needed if name not in arguments]
+    if missing:
+        raise ConfigError(f"{path} needs {', '.join(missing)}", key=path)
 
 
 def _check_types(factory: Callable[..., Any], arguments: dict[str, Any], path: str) -> None:

@@ -180,6 +180,22 @@ def test_interrupt_at_any_moment_of_the_start(name, seconds, experiment, tmp_pat
     assert "the same command" in error or "--resume" in error
 
 
+def test_interrupts_that_the_shell_ignores_are_ignored(experiment, tmp_path):
+    """As in `pml-nivmf compare … &` of a script: Ctrl-C is for what runs in the foreground."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        place, few = f"--dir={tmp_path}", ["--seeds=1", "--losses=proxy_anchor"]
+        command = [sys.executable, "-m", "pml_nivmf", "compare", experiment, place, *few]
+        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+        with subprocess.Popen(command, env=environment, start_new_session=True) as process:
+            while process.poll() is None:
+                os.killpg(process.pid, signal.SIGINT)
+                time.sleep(0.2)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert process.returncode == 0
+
+
 def test_caught_interrupt_that_went_through_exec_is_an_exit_code():
     """Python remembers it, and at its end would die of the signal instead."""
     program = """
