@@ -354,7 +354,7 @@ def test_overwriting_removes_what_the_old_run_left(features_run, tmp_path, monke
     config, folder = features_run[0].copy(), tmp_path / "run"
     folder.mkdir()
     (folder / "thumbnails.npz").write_bytes(b"old")
-    run.start(config, folder)
+    run.start(config, folder, overwrite=True)
     assert not (folder / "thumbnails.npz").exists()
 
 

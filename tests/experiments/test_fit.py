@@ -62,8 +62,8 @@ def test_what_a_plugin_makes_must_be_of_its_kind(experiment, tmp_path, monkeypat
     [
         ("schedule.scheduler={StepLR: {}}", "command line: schedule.scheduler.StepLR needs step_size"),
         ("loss={CrossBatchMemory: {}}", "command line: loss.CrossBatchMemory needs loss"),
-        ("loss~DELETE~", "loss is empty: name a loss, such as {"),
-        ("model.trunk~DELETE~", "model.trunk is empty: name a trunk, such as {"),
+        ("loss~DELETE~", "loss is empty: name a loss, {ClassName: {…}}"),
+        ("model.trunk~DELETE~", "model.trunk is empty: name a trunk, {ClassName: {…}}"),
     ],
 )
 def test_what_is_missing_is_told_by_a_dry_run(experiment, override, message, capsys):

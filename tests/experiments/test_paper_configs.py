@@ -24,9 +24,9 @@ SHARED = Path(__file__).parents[3] / "shared" / "data"
 SIBLINGS = ("glyphs", "omniglot", "features")
 TABLES = ("table1", "table2", "ablation", "omega")
 INPUT_SHAPES = {
-    "CUB": (3, 8, 8),
-    "Cars196": (3, 8, 8),
-    "StanfordOnlineProducts": (3, 8, 8),
+    "CUB": (3, 32, 32),
+    "Cars196": (3, 32, 32),
+    "StanfordOnlineProducts": (3, 32, 32),
     "Omniglot": (1, 28, 28),
     "Glyphs": (1, 32, 32),
     "FeatureArrays": (16,),

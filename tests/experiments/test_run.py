@@ -482,7 +482,7 @@ def test_plugin(experiment, tmp_path, capsys):
         ("optimizers.model~OVERRIDE~={Adam: {}}", "lr is missing"),
         ("schedule.scheduler={Counter: {}}", "unknown scheduler 'Counter'"),
         ("loss={VMFProxyLoss: {distance: KLDistance}}", "loss.VMFProxyLoss.distance must be one object"),
-        ("loss={VMFProxyLoss: {distance: {}}}", "loss.VMFProxyLoss.distance must be one object"),
+        ("loss={VMFProxyLoss: {distance: {}}}", "loss.VMFProxyLoss.distance is empty: name a distance"),
         ("general.batch_size=100000", "batch_size is 100000, and there are "),
         (
             "sampler.MPerClassSampler.m=3",
