@@ -13,6 +13,7 @@ from pml_nivmf.data import CUB, Cars196, FeatureArrays, archives, arrays
 from pml_nivmf.models import TimmTrunk
 
 from . import fakes
+from .fakes import unpacks
 
 
 def served(monkeypatch, module, archive):
@@ -33,6 +34,7 @@ def entry(name, kind=tarfile.REGTYPE, target="", size=1):
     return member
 
 
+@unpacks
 @pytest.mark.parametrize(
     "members",
     [
@@ -51,6 +53,7 @@ def test_tar_that_leads_elsewhere(tmp_path, monkeypatch, members):
     assert not (tmp_path / "outside").exists()
 
 
+@unpacks
 def test_bombs(tmp_path, monkeypatch):
     monkeypatch.setattr(archives, "MOST_BYTES", 10_000)
     served(monkeypatch, cub, tar_with(tmp_path / "bomb.tgz", *(entry(f"f{i}", size=1000) for i in range(20))))
@@ -64,6 +67,7 @@ def test_bombs(tmp_path, monkeypatch):
     assert not (tmp_path / "cars" / "f").exists()
 
 
+@unpacks
 def test_archive_larger_than_the_disk(tmp_path, monkeypatch):
     free = shutil.disk_usage(tmp_path)._replace(free=500)
     monkeypatch.setattr(archives.shutil, "disk_usage", lambda path: free)
@@ -72,6 +76,7 @@ def test_archive_larger_than_the_disk(tmp_path, monkeypatch):
         CUB(tmp_path / "cub", download=True)
 
 
+@unpacks
 def test_good_archive_and_no_guard_afterwards(tmp_path, monkeypatch):
     fakes.fake_cub(tmp_path / "whole", train_classes=8, test_classes=3, images=2)
     with tarfile.open(tmp_path / "cub.tgz", "w:gz") as tar:
@@ -81,6 +86,12 @@ def test_good_archive_and_no_guard_afterwards(tmp_path, monkeypatch):
     assert CUB(tmp_path / "new", download=True, crop_size=8, resize=10).num_classes == 6
     assert zipfile.ZipFile.extractall is before
     assert getattr(tarfile.TarFile, "extraction_filter", None) is None
+
+
+def test_an_old_python_unpacks_nothing(tmp_path, monkeypatch):
+    monkeypatch.delattr(tarfile, "data_filter", raising=False)
+    with pytest.raises(RuntimeError, match=r"unpacks archives unguarded: use 3\.10\.12, 3\.11\.4 or newer"):
+        CUB(tmp_path / "new", download=True)
 
 
 def test_arrays_that_unpack_to_far_more_than_they_are(tmp_path, monkeypatch):

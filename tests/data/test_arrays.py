@@ -10,7 +10,7 @@ from torchvision import datasets
 
 from pml_nivmf.data import FeatureArrays, Omniglot
 
-from .fakes import features, write_image
+from .fakes import features, unpacks, write_image
 
 SHARED = Path(__file__).resolve().parents[3] / "shared" / "data"
 
@@ -198,6 +198,7 @@ def test_omniglot_missing_names_folder_and_remedy(tmp_path):
         Omniglot(root=tmp_path / "nowhere")
 
 
+@unpacks
 def test_a_failed_download_of_omniglot_says_from_where_and_what_to_do(tmp_path, monkeypatch):
     def fail(self):
         raise URLError("no network")

@@ -8,7 +8,7 @@ from torchvision import transforms as T
 from pml_nivmf.data import CUB, Cars196, StanfordOnlineProducts
 from pml_nivmf.data.images import ImagePaths
 
-from .fakes import fake_cars, fake_cub, fake_sop, write_image
+from .fakes import fake_cars, fake_cub, fake_sop, unpacks, write_image
 
 SMALL = {"crop_size": 16, "resize": 20}
 BUILDERS = pytest.mark.parametrize("build", [CUB, Cars196, StanfordOnlineProducts])
@@ -103,12 +103,14 @@ def test_download_into_a_folder_with_something_else_is_refused(tmp_path, monkeyp
         CUB(tmp_path, download=True)
 
 
+@unpacks
 def test_download_fetches_into_a_new_folder(tmp_path, monkeypatch):
     monkeypatch.setattr(pml_datasets.CUB, "download_and_remove", lambda self: fake_cub(tmp_path / "new"))
     assert CUB(tmp_path / "new", download=True, **SMALL).num_classes == 6
     assert CUB(tmp_path / "new", download=True, **SMALL).num_classes == 6  # and once only
 
 
+@unpacks
 def test_a_failed_download_says_what_to_do(tmp_path, monkeypatch):
     def fail(self):
         raise OSError("no network")

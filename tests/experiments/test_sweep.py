@@ -1,5 +1,6 @@
 """Sweeps: what is searched, every trial exactly once whatever is killed, and no say for the test set."""
 
+import contextlib
 import json
 import math
 import multiprocessing
@@ -107,6 +108,8 @@ class ThreadPool(sweep_workers.Pool):
 @pytest.fixture
 def threads(monkeypatch):
     monkeypatch.setattr(sweep, "Pool", ThreadPool)
+    # Threads have one stderr: what one of them turns away, another would put back, or not.
+    monkeypatch.setattr(contextlib, "redirect_stderr", lambda target: contextlib.nullcontext())
 
 
 class FakeConnection:
