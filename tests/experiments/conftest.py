@@ -1,8 +1,18 @@
-"""An experiment whose runs take a second."""
+"""An experiment whose runs take a second, and Ctrl-C as in a terminal."""
+
+import signal
 
 import pytest
 
 from ..data import fakes
+
+
+@pytest.fixture(autouse=True)
+def interrupts_as_in_a_terminal():
+    """Also where the tests themselves were started in the background, with interrupts ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture(scope="module")

@@ -16,6 +16,15 @@ from pml_nivmf.experiments import checkpoint, interrupts, run
 ROOT = Path(__file__).parents[2]
 
 
+def last_words(process):
+    """What a process that should end says on stderr."""
+    try:
+        return process.communicate(timeout=60)[1]
+    except subprocess.TimeoutExpired:
+        process.kill()
+        raise
+
+
 def test_interrupt_says_how_to_go_on(experiment, tmp_path):
     folder = tmp_path / "run"
     command = [sys.executable, "-m", "pml_nivmf", "run", experiment, "general.epochs=500", f"general.run_dir={folder}"]
@@ -25,7 +34,7 @@ def test_interrupt_says_how_to_go_on(experiment, tmp_path):
         while not list(folder.glob("checkpoints/epoch-*.pt")) and time.monotonic() < deadline:
             time.sleep(0.02)
         process.send_signal(signal.SIGINT)
-        error = process.communicate(timeout=60)[1]
+        error = last_words(process)
     assert process.returncode == 130
     assert f"pml-nivmf run --resume {folder}" in error
     assert "trunk_optimizer" not in error
@@ -42,7 +51,7 @@ def test_interrupted_comparison_says_how_to_go_on(experiment, tmp_path):
         while not list(tmp_path.rglob("epoch-*.pt")) and time.monotonic() < deadline:
             time.sleep(0.02)
         os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to the workers too
-        error = process.communicate(timeout=60)[1]
+        error = last_words(process)
     assert process.returncode == 130, error
     assert f"the same command goes on with the runs in {tmp_path / 'tiny'}" in error
     assert "Traceback" not in error
@@ -161,7 +170,7 @@ def interrupted(arguments, seconds):
     ) as process:
         time.sleep(seconds)
         os.killpg(process.pid, signal.SIGINT)
-        error = process.communicate(timeout=60)[1]
+        error = last_words(process)
     return process.returncode, error
 
 

@@ -675,7 +675,11 @@ def test_ctrl_c_in_a_terminal(write, tmp_path):
         while not (folder / "el_vmf" / "trial-0001").exists() and time.monotonic() < deadline:
             time.sleep(0.02)
         os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to the workers too
-        error = process.communicate(timeout=60)[1]
+        try:
+            error = process.communicate(timeout=60)[1]
+        except subprocess.TimeoutExpired:
+            process.kill()
+            raise
     assert process.returncode == 130, error
     assert f"the same command goes on with the trials in {folder}" in error
     assert "Traceback" not in error
