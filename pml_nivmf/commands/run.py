@@ -65,7 +65,8 @@ def _guarded(work, folder: Path, plugins: Sequence[str]) -> int:  # type: ignore
     def go_on() -> str:
         if distributed.is_first() and not run.is_begun(folder):  # who alone need see the folder
             return "Nothing was begun: the same command starts again"
-        return f"Finished epochs are saved; go on, with any number of ranks that divides the batch, with: {command}"
+        ranks = ", with any number of ranks that divides the batch," if distributed.is_launched() else ""
+        return f"Finished epochs are saved; go on{ranks} with: {command}"
 
     try:
         with interrupts.remembered(), dying_ranks.explained(go_on), distributed.session():
@@ -76,7 +77,7 @@ def _guarded(work, folder: Path, plugins: Sequence[str]) -> int:  # type: ignore
         if not run.is_begun(folder):  # while data and model were still being built
             raise
         if distributed.is_first():
-            print(f"\ninterrupted; finished epochs are saved. Go on with: {command}", file=sys.stderr)
+            print(f"\ninterrupted. {go_on()}", file=sys.stderr)
         return interrupts.INTERRUPTED
     return 0
 

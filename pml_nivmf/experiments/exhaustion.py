@@ -2,12 +2,13 @@
 
 import contextlib
 import errno
-import shlex
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 
 import torch
+
+from .distributed import resume_command
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _NO_MEMORY = ("can't allocate memory", "not enough memory", "out of memory")
@@ -36,7 +37,7 @@ def _go_on(folder: Path) -> str:
     """Everything is written whole or not at all: what was there before the failure still is."""
     if not (folder / "config.yaml").exists():
         return "Nothing was begun: give the same command again"
-    return f"Finished epochs are intact; go on with: {shlex.join(['pml-nivmf', 'run', '--resume', str(folder)])}"
+    return f"Finished epochs are intact; go on with: {resume_command(folder)}"
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:

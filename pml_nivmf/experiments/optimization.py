@@ -24,8 +24,7 @@ def build_optimizers(
 ) -> dict[str, torch.optim.Optimizer]:
     """One optimizer a module, of the same class; PML's trainer wants them under these names."""
     model = settings["model"]
-    if not model:
-        raise ConfigError("optimizers.model is empty: name one, such as {Adam: {lr: 0.001}}")
+    registry.check("optimizer", model, "optimizers.model")
     (name, arguments), *_ = model.items()
     lr = (arguments or {}).get("lr")
     if lr is None:

@@ -149,7 +149,8 @@ def build(kind: str, config: dict[str, Any], path: str, **injected: Any) -> Any:
 def check(kind: str, config: dict[str, Any], path: str) -> None:
     """Refuse unknown classes and arguments and missing ones, nested ones too, without building anything."""
     if config == {}:
-        raise ConfigError(f"{path} is empty: name a {kind}, {{ClassName: {{…}}}} (see `pml-nivmf list`)", key=path)
+        a = "an" if kind.startswith("o") else "a"
+        raise ConfigError(f"{path} is empty: name {a} {kind}, {{ClassName: {{…}}}} (see `pml-nivmf list`)", key=path)
     if not isinstance(config, dict) or len(config) != 1:
         raise ConfigError(f"{path} must be one object, {{ClassName: {{…}}}}, got {config!r}", key=path)
     ((name, arguments),) = config.items()

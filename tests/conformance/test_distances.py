@@ -133,12 +133,15 @@ def test_miners_find_what_mpmaths_distances_find(name):
             assert tuples(found) == tuples(expected)
 
 
+@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("name", sorted(MINERS))
-def test_miners_in_all_dtypes(name, dtype):
+def test_miners_in_all_dtypes(name, dtype, device):
     for make in DISTANCES.values():
-        found = build(ALL_CLASSES[name], make())(*a_batch(dtype))
+        embeddings, labels = a_batch(dtype)
+        found = build(ALL_CLASSES[name], make())(embeddings.detach().to(device), labels.to(device))
         assert all(indices.dtype == torch.long for indices in found)
+        assert all(indices.device.type == device for indices in found)
 
 
 @pytest.mark.parametrize("distance", PAIRS)
@@ -162,6 +165,21 @@ def test_search(distance):
     batched = pml_distances.BatchedDistance(make(), iter_fn=lambda part, start, end: rows.append(part), batch_size=2)
     batched(queries, refs)
     torch.testing.assert_close(torch.cat(rows), matrix)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("distance", PAIRS)
+def test_search_in_all_dtypes(distance, dtype, device):
+    """The neighbours are as near as float64's; which of two equally near ones comes first is left to rounding."""
+    exact = a_batch(torch.float64)[0].detach()
+    matrix = Oracle(distance)(exact[:5], exact[5:])
+    embeddings = exact.to(device, dtype)
+    values, neighbours = CustomKNN(DISTANCES[distance]())(embeddings[:5], 3, embeddings[5:])
+    assert values.device.type == neighbours.device.type == device
+    tolerance = {torch.float16: 0.05, torch.float32: 1e-4, torch.float64: 1e-9}[dtype]
+    found, nearest = matrix.gather(1, neighbours.cpu()), matrix.sort(dim=1).values[:, :3]
+    torch.testing.assert_close(found, nearest, rtol=tolerance, atol=tolerance)
 
 
 @pytest.mark.parametrize("distance", DISTANCES)

@@ -63,6 +63,7 @@ def test_what_a_plugin_makes_must_be_of_its_kind(experiment, tmp_path, monkeypat
         ("schedule.scheduler={StepLR: {}}", "command line: schedule.scheduler.StepLR needs step_size"),
         ("loss={CrossBatchMemory: {}}", "command line: loss.CrossBatchMemory needs loss"),
         ("loss~DELETE~", "loss is empty: name a loss, {ClassName: {…}}"),
+        ("optimizers.model~DELETE~", "optimizers.model is empty: name an optimizer, {ClassName: {…}}"),
         ("model.trunk~DELETE~", "model.trunk is empty: name a trunk, {ClassName: {…}}"),
     ],
 )

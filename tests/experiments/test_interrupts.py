@@ -13,16 +13,9 @@ from pml_nivmf import cli
 from pml_nivmf.commands import run as command
 from pml_nivmf.experiments import checkpoint, interrupts, run
 
+from .processes import last_words
+
 ROOT = Path(__file__).parents[2]
-
-
-def last_words(process):
-    """What a process that should end says on stderr."""
-    try:
-        return process.communicate(timeout=60)[1]
-    except subprocess.TimeoutExpired:
-        process.kill()
-        raise
 
 
 def test_interrupt_says_how_to_go_on(experiment, tmp_path):

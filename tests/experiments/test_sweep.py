@@ -32,6 +32,8 @@ from pml_nivmf.experiments.sweeps import search as sweep
 from pml_nivmf.experiments.sweeps import workers as sweep_workers
 from pml_nivmf.experiments.sweeps.study import LossStudy, make_pruner, open_storage
 
+from .processes import last_words
+
 ROOT = Path(__file__).parents[2]
 SWEEP = """
 sweep:
@@ -675,11 +677,7 @@ def test_ctrl_c_in_a_terminal(write, tmp_path):
         while not (folder / "el_vmf" / "trial-0001").exists() and time.monotonic() < deadline:
             time.sleep(0.02)
         os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to the workers too
-        try:
-            error = process.communicate(timeout=60)[1]
-        except subprocess.TimeoutExpired:
-            process.kill()
-            raise
+        error = last_words(process)
     assert process.returncode == 130, error
     assert f"the same command goes on with the trials in {folder}" in error
     assert "Traceback" not in error
