@@ -13,11 +13,11 @@ from pytorch_metric_learning.utils.inference import CustomKNN, InferenceModel, M
 from pml_nivmf.distances import pack_nivmf
 
 from .. import references
+from ..devices import DEVICES
 from .catalogue import DISTANCES, C, M, a_batch, build, classes_of, outcome
 from .oracles import PAIRS, Oracle
 
 DTYPES = [torch.float16, torch.float32, torch.float64]  # those that PML's own tests go through
-DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
 LOSSES = {
     *("ContrastiveLoss", "GeneralizedLiftedStructureLoss", "IntraPairVarianceLoss", "LiftedStructureLoss"),
     *("ManifoldLoss", "MarginLoss", "MultiSimilarityLoss", "NCALoss", "NPairsLoss", "NTXentLoss"),

@@ -9,13 +9,13 @@ from pytorch_metric_learning.utils.inference import CustomKNN
 from pml_nivmf.distances import ExpectedLikelihoodDistance
 from pml_nivmf.losses import JointProxyLoss, NonIsotropicVMFLoss
 
+from ..devices import DEVICES
 from ..losses.variants import ALL, SINGLE
 from .programs import CLASSES as C
 from .programs import REDUCERS, REGULARIZERS, WRAPPERS, metrics_of, proxy_accuracy, single, train
 
 M, B = 16, 12
 DTYPES = [torch.float16, torch.float32, torch.float64]
-DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
 
 REDUCERS_THAT_REFUSE = {"DivisorReducer": "needs a divisor"}
 WRAPPERS_THAT_REFUSE = dict.fromkeys(["CrossBatchMemory", "SelfSupervisedLoss"], "needs `ref_emb`")

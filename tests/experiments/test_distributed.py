@@ -96,6 +96,15 @@ def test_a_killed_rank_ends_the_run_which_one_process_finishes(experiment, whole
     assert_like(folder, whole)
 
 
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
+def test_two_gpus_train_like_one_process(experiment, whole, tmp_path):
+    """Over nccl; a GPU's sums are not those of a CPU."""
+    done = torchrun(experiment, f"general.run_dir={tmp_path / 'run'}", "general.device=cuda")
+    assert done.returncode == 0, done.stderr
+    for row, expected in zip(history(tmp_path / "run"), history(whole), strict=True):
+        assert row["train_loss"] == pytest.approx(expected["train_loss"], rel=1e-2)
+
+
 class _Killed(BaseException):
     pass
 

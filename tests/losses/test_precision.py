@@ -9,6 +9,7 @@ from torch.nn import functional as F
 from pml_nivmf.functional.sampling import _draw, _Reparametrised
 from pml_nivmf.losses import JointProxyLoss, NonIsotropicVMFLoss
 
+from ..devices import DEVICES
 from .variants import ALL, SINGLE
 
 C, B = 6, 12
@@ -57,13 +58,14 @@ def test_float32_is_within_1e_4_of_float64(make, dim, monkeypatch):
 
 
 @each({name: ALL[name] for name in ("EL-nivMF", "EL-nivMF analytic", "EL-vMF", "nivMF", "PANC + EL-nivMF")})
+@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_training_under_autocast(make, dtype):
+def test_training_under_autocast(make, dtype, device):
     """A model in half precision by autocast, the loss inside or outside of it: the same loss in float32."""
     torch.manual_seed(0)
-    images, labels = torch.randn(B, 8), torch.randint(0, C, (B,))
-    model, loss = nn.Linear(8, 16), make(C, 16)
-    with torch.autocast("cpu", dtype=dtype):
+    images, labels = torch.randn(B, 8, device=device), torch.randint(0, C, (B,), device=device)
+    model, loss = nn.Linear(8, 16).to(device), make(C, 16).to(device)
+    with torch.autocast(device, dtype=dtype):
         embeddings = model(images)
         assert embeddings.dtype == dtype
         loss(embeddings, labels)
