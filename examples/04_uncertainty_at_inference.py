@@ -2,8 +2,9 @@
 # # Uncertainty at inference
 #
 # The norm of an embedding says how certain the model is of what it sees. Here a model retrieves characters it has never
-# seen from blurred queries, ranks its answers by certainty, and refuses those of which too many would be wrong. Less
-# than a minute on a CPU.
+# seen from blurred queries, ranks its answers by certainty, and refuses those of which too many would be wrong. It runs
+# in seconds on a CPU, with few small images and three epochs. Do not conclude from it how accurate the loss is or how
+# good its certainty is: both change with longer training, other data and the seed.
 
 # %%
 import torch
@@ -33,7 +34,7 @@ STRONGEST_BLUR, EMBEDDING, EPOCHS = 0.8, 64, 3
 
 # %%
 def blurred(items, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Images (n, 1, 32, 32) and their strengths (n,)."""
+    """Images (n, 1, 24, 24) and their strengths (n,)."""
     strength = STRONGEST_BLUR * torch.rand(len(items), generator=torch.Generator().manual_seed(seed))
     return stacked(DegradedItems(items, "blur", strength, seed)), strength
 
@@ -42,7 +43,7 @@ def stacked(items) -> torch.Tensor:
     return torch.stack([items[index][0] for index in range(len(items))])
 
 
-splits = Glyphs()
+splits = Glyphs(size=24, instances=8)
 images = torch.cat([stacked(splits.train_plain), blurred(splits.train_plain, seed=0)[0]])
 labels = splits.train_plain.labels.repeat(2)
 
@@ -55,12 +56,12 @@ labels = splits.train_plain.labels.repeat(2)
 # %%
 trunk, embedder = ConvNet(width=32), EmbeddingHead(64, EMBEDDING)
 model = nn.Sequential(trunk, embedder)
-loss_func = NonIsotropicVMFLoss(splits.num_classes, EMBEDDING, estimator="analytic")
+loss_func = NonIsotropicVMFLoss(splits.num_classes, EMBEDDING)
 rates = loss_func.param_groups(3e-3, proxy_lr=0.1, concentration_lr=1e-3)
 optimizer = torch.optim.Adam([{"params": model.parameters(), "lr": 3e-3}, *rates])
 for epoch in range(1, EPOCHS + 1):
     total = 0.0
-    for batch in torch.randperm(len(images)).split(128):
+    for batch in torch.randperm(len(images)).split(64):
         optimizer.zero_grad()
         loss = loss_func(model(images[batch]), labels[batch])
         loss.backward()
@@ -120,8 +121,8 @@ for title, chosen in (("surest", order[:5]), ("least sure", order[-5:])):
 # queries, and look again when the data change.
 
 # %%
-WANTED = 0.55
-known = torch.isin(query_labels, torch.randperm(int(query_labels.max()) + 1)[: len(query_labels.unique()) // 2])
+WANTED = 0.5
+known = query_labels % 2 == 0
 threshold = threshold_for_precision(how_certain[known], correct[known], WANTED)
 answered = how_certain[~known] >= threshold
 precision = correct[~known][answered].double().mean()

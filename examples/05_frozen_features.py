@@ -20,6 +20,7 @@ from torch import nn
 from torch.utils.data import DataLoader
 
 from pml_nivmf.data import DataSplits, FeatureArrays
+from pml_nivmf.distances import ExpectedLikelihoodNivMFDistance
 from pml_nivmf.losses import JointProxyLoss, NonIsotropicVMFLoss, VMFProxyLoss, warm_start_from_loader
 from pml_nivmf.metrics import ProbabilisticAccuracyCalculator
 
@@ -92,9 +93,11 @@ candidates = {
     "ProxyAnchor": ProxyAnchorLoss(classes, size, alpha=8),
     "EL-vMF": VMFProxyLoss(classes, size),
     "EL-nivMF": NonIsotropicVMFLoss(classes, size),
-    "EL-nivMF, analytic": NonIsotropicVMFLoss(classes, size, estimator="analytic"),
+    "EL-nivMF, 5 samples": NonIsotropicVMFLoss(
+        classes, size, distance=ExpectedLikelihoodNivMFDistance(n_samples=5, estimator="monte_carlo")
+    ),
     "PANC + EL-nivMF": JointProxyLoss(
-        NonIsotropicVMFLoss(classes, size, estimator="analytic"), ProxyAnchorLoss(classes, size, alpha=8), weight=1.0
+        NonIsotropicVMFLoss(classes, size), ProxyAnchorLoss(classes, size, alpha=8), weight=1.0
     ),
 }
 print(f"{'Recall@1, untrained features':<30} {recalls(nn.Identity(), data)}")

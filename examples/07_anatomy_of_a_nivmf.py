@@ -84,7 +84,7 @@ for name, vector in (("mean", tilted.mean), ("mode", tilted.mode)):
 def panel(concentration: list[float], loc: torch.Tensor) -> figures.Panel:
     density = NonIsotropicVonMisesFisher(loc.double(), torch.tensor(concentration).double(), validate_args=False)
     title = f"$K = \\mathrm{{diag}}({', '.join(f'{value:.0f}' for value in concentration)})$"
-    return figures.Panel(title, lambda points: density.log_prob(torch.from_numpy(points)).numpy(), loc.tolist())
+    return figures.Panel(title, density)
 
 
 shapes = {

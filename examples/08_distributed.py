@@ -19,7 +19,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
-from pml_nivmf.losses import JointProxyLoss, NonIsotropicVMFLoss, whole_state_dict
+from pml_nivmf.losses import JointProxyLoss, NonIsotropicVMFLoss, ShardedSoftmax, whole_state_dict
 
 CLASSES, EMBEDDING, BATCH = 20, 32, 64
 RANK, RANKS = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
@@ -37,7 +37,7 @@ def clusters(seed: int) -> tuple[torch.Tensor, torch.Tensor]:
 
 def make_loss(sharded: bool) -> nn.Module:
     if sharded:  # a million classes: each rank holds its share of proxies, concentrations and their optimizer state
-        return NonIsotropicVMFLoss(CLASSES, EMBEDDING, sharded=True)
+        return NonIsotropicVMFLoss(CLASSES, EMBEDDING, softmax=ShardedSoftmax())
     # ProxyAnchor compares each proxy with all images of the batch: it has to see those of the other ranks
     guidance = ProxyAnchorLoss(CLASSES, EMBEDDING)
     return JointProxyLoss(NonIsotropicVMFLoss(CLASSES, EMBEDDING), guidance, gather_guidance=True)
@@ -63,9 +63,9 @@ def train(sharded: bool) -> nn.Module:
             parallel_loss(parallel_model(features.to(DEVICE)), labels.to(DEVICE)).backward()
             optimizer.step()
     if sharded:  # all ranks ask, one saves; it fits any number of ranks, and a loss without shards
-        state = whole_state_dict(loss, optimizer)
+        state = whole_state_dict(loss)
         if RANK == 0:
-            print("proxies of all ranks:", tuple(state["loss"]["proxies"].shape))
+            print("proxies of all ranks:", tuple(state["proxies"].shape))
     return model
 
 

@@ -10,7 +10,7 @@
 import numpy as np
 import torch
 
-from pml_nivmf.distances import KLDistance
+from pml_nivmf.distances import ExpectedLikelihoodNivMFDistance, KLDistance
 from pml_nivmf.distributions import NonIsotropicVonMisesFisher, VonMisesFisher
 from pml_nivmf.functional import log_vmf_normalizer, mean_resultant_length
 from pml_nivmf.losses import NonIsotropicVMFLoss
@@ -143,8 +143,10 @@ for t in (1.0, 0.1, 0.003):
     values = []
     for position in ("inside", "outside"):
         torch.manual_seed(1)  # the same proxies and the same samples
-        loss = NonIsotropicVMFLoss(8, 32, temperature=t, initial_concentration=16.0, temperature_position=position)
-        values.append(loss.eval()(embeddings, labels).item())
+        options = {"temperature": t, "temperature_position": position, "initial_concentration": 16.0}
+        distance = ExpectedLikelihoodNivMFDistance(n_samples=10, estimator="monte_carlo")
+        loss = NonIsotropicVMFLoss(8, 32, distance=distance, embedding_scale=1.0, **options)
+        values.append(loss(embeddings, labels).item())
     density = NonIsotropicVonMisesFisher(torch.eye(32)[0], torch.full((32,), 16.0))
     draws = VonMisesFisher(torch.eye(32)[0], 64.0).sample((10,))
     share = torch.softmax(density.log_prob(draws) / t, dim=0)

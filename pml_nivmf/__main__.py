@@ -1,5 +1,7 @@
-"""`python -m pml_nivmf` is `pml-nivmf`."""
+"""`python -m pml_nivmf` is the command `pml-nivmf`."""
 
-from .cli import console
+import sys
 
-console()
+from .cli import main
+
+sys.exit(main())

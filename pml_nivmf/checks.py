@@ -1,4 +1,4 @@
-"""Checks of numbers and options a user hands over, for every folder: each names what came and what was expected.
+"""Checks of numbers and options that a user passes: each error names the argument, what was expected and the value.
 
 Imports the standard library only.
 """
@@ -8,7 +8,7 @@ from numbers import Integral, Real
 
 
 class NotFiniteError(ValueError, FloatingPointError):
-    """NaN, infinity or overflow in a tensor: a wrong argument, or a training that has diverged."""
+    """A tensor has NaN or infinite values: an argument is wrong, or the training diverged."""
 
 
 def check_count(name: str, value: int, at_least: int = 1) -> int:
@@ -20,6 +20,14 @@ def check_count(name: str, value: int, at_least: int = 1) -> int:
 def check_positive(name: str, value: float) -> float:
     if isinstance(value, bool) or not isinstance(value, Real) or not 0 < value < math.inf:
         raise ValueError(f"{name} must be a positive number, got {value!r}")
+    return float(value)
+
+
+def check_range(name: str, value: float, at_least: float = 0, at_most: float = math.inf) -> float:
+    if isinstance(value, bool) or not isinstance(value, Real) or not value >= at_least:
+        raise ValueError(f"{name} must be at least {at_least}, got {value!r}")
+    if value > at_most:
+        raise ValueError(f"{name} must be at most {at_most}, got {value!r}")
     return float(value)
 
 

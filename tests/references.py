@@ -6,6 +6,11 @@ from functools import cache
 import mpmath
 import numpy as np
 import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from pml_nivmf.functional.sampling import sample_vmf
+from pml_nivmf.functional.vmf import relative_log_normalizer as fast_relative_log_normalizer
 
 mpmath.mp.dps = 60
 
@@ -20,26 +25,26 @@ def bessel_pair(kappa: float, dim: int):
 
 def log_normalizer(kappa: float, dim: int):
     """log C_M(κ) from its definition."""
+    half = mpmath.mpf(dim) / 2
     if kappa == 0:
-        return log_normalizer_at_zero(dim)
-    order = mpmath.mpf(dim) / 2 - 1
-    value = order * mpmath.log(kappa) - mpmath.mpf(dim) / 2 * mpmath.log(2 * mpmath.pi)
+        return mpmath.loggamma(half) - mpmath.log(2) - half * mpmath.log(mpmath.pi)
+    value = (half - 1) * mpmath.log(kappa) - half * mpmath.log(2 * mpmath.pi)
     return value - mpmath.log(bessel_pair(kappa, dim)[0])
 
 
-def log_normalizer_at_zero(dim: int):
-    return mpmath.loggamma(mpmath.mpf(dim) / 2) - mpmath.log(2) - mpmath.mpf(dim) / 2 * mpmath.log(mpmath.pi)
-
-
 def relative_log_normalizer(kappa: float, dim: int):
-    return log_normalizer(kappa, dim) - log_normalizer_at_zero(dim)
+    return log_normalizer(kappa, dim) - log_normalizer(0, dim)
 
 
 def mean_resultant_length(kappa: float, dim: int):
-    if kappa == 0:
-        return mpmath.mpf(0)
-    numerator_order = bessel_pair(kappa, dim)
-    return numerator_order[1] / numerator_order[0]
+    lower, upper = bessel_pair(kappa, dim)
+    return upper / lower
+
+
+def slope_of_mean_resultant_length(kappa: float, dim: int) -> float:
+    """A′ = 1 − A² − (M−1)·A/κ."""
+    mean = mean_resultant_length(kappa, dim)
+    return float(1 - mean**2 - (dim - 1) * mean / kappa)
 
 
 def ppk(z: np.ndarray, p: np.ndarray, gamma: float) -> float:
@@ -49,11 +54,11 @@ def ppk(z: np.ndarray, p: np.ndarray, gamma: float) -> float:
     return float(-gamma * sum(log_c) + log_normalizer(float(gamma * np.linalg.norm(z + p)), dim))
 
 
-def kl(z: np.ndarray, p: np.ndarray) -> float:
-    """KL(vMF(z) ‖ vMF(p)) from mpmath normalizers."""
+def kl(z: np.ndarray, p: np.ndarray, form: str = "exact") -> float:
+    """KL(vMF(z) ‖ vMF(p)) from mpmath normalizers; the paper omits the factor A_M(κ_z)."""
     dim, kappa_z, kappa_p = len(z), float(np.linalg.norm(z)), float(np.linalg.norm(p))
     cosine = float(z @ p) / (kappa_z * kappa_p)
-    mean = mean_resultant_length(kappa_z, dim)
+    mean = mean_resultant_length(kappa_z, dim) if form == "exact" else 1
     return float(log_normalizer(kappa_z, dim) - log_normalizer(kappa_p, dim) + mean * (kappa_z - kappa_p * cosine))
 
 
@@ -65,6 +70,12 @@ def sphere_rule(nodes: int = 200) -> tuple[torch.Tensor, torch.Tensor]:
     radius = np.sqrt(1 - height**2)
     points = np.stack([radius * np.cos(angle), radius * np.sin(angle), height], -1).reshape(-1, 3)
     return torch.tensor(points), torch.tensor(np.repeat(weights, 2 * nodes) * np.pi / nodes)
+
+
+def check_two_derivatives(function, *inputs: torch.Tensor) -> None:
+    """Autograd's first and second derivatives against finite differences, in random directions."""
+    assert torch.autograd.gradcheck(function, inputs, fast_mode=True)
+    assert torch.autograd.gradgradcheck(function, inputs, fast_mode=True)
 
 
 def unit(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float64) -> torch.Tensor:
@@ -104,7 +115,7 @@ def sample_vmf_by_gaussians(natural: torch.Tensor, draws: int) -> torch.Tensor:
     """vMF samples by inverting the cosine's CDF on a fine grid: slow, plain, and nothing like the library's sampler."""
     dim, kappa = len(natural), float(natural.norm())
     loc = natural / kappa
-    angle = torch.linspace(0, math.pi, 200_001, dtype=natural.dtype)[1:-1]
+    angle = torch.linspace(0, math.pi, 20_001, dtype=natural.dtype)[1:-1]
     log_density = kappa * torch.cos(angle) + (dim - 2) * torch.log(torch.sin(angle))
     cdf = torch.cumsum(torch.exp(log_density - log_density.max()), 0)
     picked = angle[torch.searchsorted(cdf, torch.rand(draws, dtype=natural.dtype) * cdf[-1]).clamp(max=len(angle) - 1)]
@@ -112,3 +123,31 @@ def sample_vmf_by_gaussians(natural: torch.Tensor, draws: int) -> torch.Tensor:
     tangent = tangent - (tangent @ loc).unsqueeze(-1) * loc
     tangent = tangent / tangent.norm(dim=-1, keepdim=True)
     return torch.cos(picked).unsqueeze(-1) * loc + torch.sin(picked).unsqueeze(-1) * tangent
+
+
+def algorithm1_loss(
+    embeddings: Tensor, labels: Tensor, proxies: Tensor, log_concentration: Tensor, temperature: Tensor, n_samples: int
+) -> Tensor:
+    """The paper's Algorithm 1 as printed, image by image: mean of −log softmax_c(log (1/N)·Σ_i ρ_c(z_i)^{1/t}).
+
+    It computes what `NonIsotropicVMFLoss` computes with the paper's normalizer and samples.
+    """
+    losses = []
+    for embedding, label in zip(embeddings, labels, strict=True):
+        samples = sample_vmf(embedding, (n_samples,), antithetic=True)  # z_i ~ ζ, (N, M)
+        log_density = nivmf_log_density(samples, F.normalize(proxies, dim=-1), log_concentration.exp())  # (N, C)
+        logits = torch.logsumexp(log_density / temperature, dim=0) - math.log(n_samples)
+        losses.append(-torch.log_softmax(logits, dim=0)[label])
+    return torch.stack(losses).mean()
+
+
+def nivmf_log_density(samples: Tensor, loc: Tensor, concentration: Tensor) -> Tensor:
+    """log ρ(z_i) − log C_M(0) = r(κ̃) + Σ log κ_m − log κ̃ + κ̃·cos(Kz_i, Kμ), every sample with every proxy."""
+    shape = (len(samples), *loc.shape)  # (N, C, M)
+    concentration, loc = concentration.expand(shape), loc.expand(shape)
+    stretched_loc = concentration * loc
+    stretched_samples = concentration * samples.unsqueeze(1).expand(shape)
+    length = stretched_loc.norm(dim=-1)
+    cosine = torch.cosine_similarity(stretched_samples, stretched_loc, dim=-1)
+    log_d = concentration.log().sum(-1) - length.log()
+    return fast_relative_log_normalizer(length, loc.shape[-1]) + log_d + length * cosine

@@ -1,65 +1,79 @@
-"""The arrows between folders point one way, and the mathematical packages stay light."""
+"""The layout of the package: which folder imports which, how long files are, which file names occur twice."""
 
 import ast
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
-import pytest
-
 PACKAGE = Path(__file__).parents[1] / "pml_nivmf"
-# folder -> (our folders it may import, third-party packages it may import)
-ALLOWED = {
-    "functional": (set(), {"torch", "numpy"}),
-    "distributions": ({"functional"}, {"torch"}),
-    "distances": ({"functional", "distributions"}, {"torch", "pytorch_metric_learning"}),
-    "losses": ({"functional", "distributions", "distances"}, {"torch", "pytorch_metric_learning"}),
-    "metrics": ({"functional"}, {"torch", "numpy", "pytorch_metric_learning"}),
-    "data": (
-        set(),
-        {"torch", "numpy", "torchvision", "PIL", "pytorch_metric_learning", "matplotlib", "fontTools"},
-    ),
-    "models": (set(), {"torch", "timm", "torchvision", "safetensors"}),
-    "experiments": (
-        {"functional", "distributions", "distances", "losses", "metrics", "data", "models", "reports", "__init__"},
-        {"torch", "numpy", "scipy", "pytorch_metric_learning", "omegaconf", "yaml", "record_keeper", "tqdm"}
-        | {"optuna", "rich", "matplotlib"},
-    ),
-    "commands": ({"experiments", "reports"}, set()),  # each command hands over
-    "reports": ({"functional", "distributions", "metrics"}, {"torch", "numpy", "matplotlib", "scipy", "PIL", "yaml"}),
+FILES = sorted(PACKAGE.rglob("*.py"))
+MATHS = {"functional", "distributions", "distances", "losses"}
+PML = "pytorch_metric_learning"
+ANY = None
+# folder -> (folders of the package, third-party packages) it may import, beside STANDARD and SHARED
+ALLOWED: dict[str, tuple[set[str], set[str] | None]] = {
+    "functional": (set(), {"numpy"}),
+    "distributions": ({"functional"}, set()),
+    "distances": ({"functional", "distributions"}, {PML}),
+    "losses": ({"functional", "distributions", "distances"}, {PML}),
+    "metrics": ({"functional"}, {"numpy", PML, "sklearn", "scipy"}),
+    "inference": ({"functional", "distributions", "metrics"}, {"numpy", PML, "faiss"}),
+    "data": (set(), {"numpy", PML, "torchvision", "PIL", "matplotlib"}),
+    "models": (set(), {"numpy", "timm", "torchvision", "safetensors"}),
+    "experiments": (MATHS | {"metrics", "inference", "data", "models", "reports"}, ANY),
+    "reports": ({"functional", "distributions", "metrics"}, ANY),
+    "commands": ({"experiments", "reports"}, set()),
+    "cli": ({"commands", "experiments", "reports"}, set()),
+    "__main__": ({"cli"}, set()),
 }
-LIGHT = ("pml_nivmf", "pml_nivmf.functional", "pml_nivmf.distributions", "pml_nivmf.distances", "pml_nivmf.losses")
-HEAVY = ("torchvision", "timm", "faiss", "matplotlib", "omegaconf", "optuna", "record_keeper")
+STANDARD = {"torch", *sys.stdlib_module_names}
+SHARED = {"checks", "files", "__version__"}  # at the top of the package
+HEAVY = ("torchvision", "timm", "faiss", "matplotlib")
+# One concept on two layers, such as the formula, the distance and the loss, or a command and what it calls.
+SAME_CONCEPT = {
+    *("__init__.py", "base.py", "vmf.py", "nivmf.py", "ppk.py"),
+    *("run.py", "compare.py", "sweep.py", "bench.py", "results.py"),
+}
 
 
 def imports_of(path: Path):
-    """(our folder or None, third-party package or None) of every import, lazy ones included."""
+    """(folder or file of the package or None, third-party package or None) for every import, lazy ones included."""
     here = path.relative_to(PACKAGE).parent.parts
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
-            for alias in node.names:
-                yield None, alias.name.split(".")[0]
+            yield from ((None, alias.name.split(".")[0]) for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.level == 0:
-            yield None, (node.module or "").split(".")[0]
+            yield None, node.module.split(".")[0]
         elif isinstance(node, ast.ImportFrom):
-            parts = (*here[: len(here) - node.level + 1], *(node.module or "").split("."))
-            yield (parts[0] or None), None
+            parts = [*here[: len(here) - node.level + 1], *filter(None, [node.module])]
+            yield from ((name.split(".")[0], None) for name in (parts[:1] or [alias.name for alias in node.names]))
 
 
-@pytest.mark.parametrize("folder", sorted(p.name for p in PACKAGE.iterdir() if (p / "__init__.py").exists()))
-def test_folder_imports_only_what_it_may(folder):
-    ours, theirs = ALLOWED[folder]
-    for path in sorted((PACKAGE / folder).rglob("*.py")):
-        for own, third in imports_of(path):
-            assert own is None or own in ours | {folder, "checks", "yaml_limits"}, f"{path} imports {own}"
-            assert third is None or third in theirs | sys.stdlib_module_names, f"{path} imports {third}"
+def test_imports_point_one_way():
+    forbidden = []
+    for path in FILES:
+        folder = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+        ours, third_party = ALLOWED.get(folder, (set(), set()))
+        for own, other in imports_of(path):
+            if own is not None and own not in ours | SHARED | {folder}:
+                forbidden.append(f"{path}: {own}")
+            if other is not None and third_party is not ANY and other not in third_party | STANDARD:
+                forbidden.append(f"{path}: {other}")
+    assert forbidden == []
 
 
-@pytest.mark.parametrize("module", LIGHT)
-def test_importing_the_library_loads_nothing_heavy(module):
-    program = f"import sys, {module}; print([m for m in {HEAVY} if m in sys.modules])"
-    blocked = f"import sys; [sys.modules.__setitem__(m, None) for m in {HEAVY}]; "
-    loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.strip()
-    # PML imports faiss itself where it is installed; without it, everything must still import.
-    assert loaded in ("[]", "['faiss']"), loaded
-    subprocess.run([sys.executable, "-c", blocked + f"import {module}"], check=True)
+def test_files_are_short():
+    assert [str(path) for path in FILES if len(path.read_text().splitlines()) > 300] == []
+
+
+def test_file_names_occur_once():
+    counts = Counter(path.name for path in FILES)
+    assert {name for name, count in counts.items() if count > 1} <= SAME_CONCEPT
+
+
+def test_the_mathematical_packages_import_nothing_heavy():
+    """Neither directly nor through a dependency that needs it: PML imports faiss only where it is installed."""
+    blocked = f"import sys; sys.modules.update(dict.fromkeys({HEAVY}))"
+    modules = ", ".join(["pml_nivmf", *(f"pml_nivmf.{folder}" for folder in sorted(MATHS))])
+    subprocess.run([sys.executable, "-c", f"{blocked}; import {modules}"], check=True)

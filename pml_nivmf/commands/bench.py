@@ -1,49 +1,47 @@
 """`pml-nivmf bench`: time and memory."""
 
 import argparse
+import json
 import os
 
-from .shared import Commands
+from .shared import Commands, count, counts
 
 
 def add(commands: Commands) -> None:
-    bench = commands.add_parser(
-        "bench",
-        help="time and memory of every loss, side by side",
-        description="Forward plus backward time and peak extra memory of PML's ProxyNCALoss and ProxyAnchorLoss, of "
-        "this package's losses, and of a direct transcription of the paper's Algorithm 1, in one run.",
-    )
-    bench.add_argument(
-        "--shape",
-        action="append",
-        metavar="B,C,M,N",
-        help="batch, classes, dimensions, samples; may be repeated (default: three shapes like CUB and SOP)",
-    )
-    bench.add_argument(
-        "--rounds", type=int, default=20, help="timed rounds; the median is shown (default: %(default)s)"
-    )
-    bench.add_argument(
-        "--classes", metavar="C,C,…", help="measure against these numbers of classes instead, such as 100,10000,1000000"
-    )
-    bench.add_argument("--chunk-size", type=int, default=4096, help="with --classes: chunk_size (default: %(default)s)")
-    bench.add_argument("--threads", type=int, default=None, help="CPU threads (default: torch's choice)")
-    bench.add_argument("--device", default="cpu", help="cpu, cuda, cuda:1, … (default: %(default)s)")
+    help_text = "time and memory of PML's proxy losses and this package's, forward plus backward, side by side"
+    bench = commands.add_parser("bench", help=help_text, description=help_text)
+    shapes = "batch, classes, dimensions, samples; may be repeated (default: three shapes like CUB and SOP)"
+    bench.add_argument("--shape", action="append", type=_shape, metavar="B,C,M,N", help=shapes)
+    bench.add_argument("--rounds", type=count, default=20, help="the median of so many is shown (default: 20)")
+    bench.add_argument("--classes", type=counts, metavar="C,C,…", help="measure against numbers of classes instead")
+    bench.add_argument("--chunk-size", type=count, default=4096, help="with --classes: chunk_size (default: 4096)")
+    bench.add_argument("--threads", type=count, help="CPU threads (default: torch's choice)")
+    bench.add_argument("--device", default="cpu", help="cpu, cuda, cuda:1, … (default: cpu)")
     bench.add_argument("--json", action="store_true", help="print JSON instead of a table")
-    bench.set_defaults(run=_run_bench)
+    bench.set_defaults(run=_bench)
 
 
-def _run_bench(options: argparse.Namespace) -> int:
+def _shape(text: str) -> list[int]:
+    if len(counts(text)) != 4:
+        raise argparse.ArgumentTypeError(f"takes four integers B,C,M,N such as 112,100,512,5, got {text!r}")
+    return counts(text)
+
+
+def _bench(options: argparse.Namespace) -> int:
     for name, quiet in {"KINETO_LOG_LEVEL": "99", "TORCH_CPP_LOG_LEVEL": "ERROR"}.items():
         os.environ.setdefault(name, quiet)  # or torch's profiler, which measures memory, writes over the table
 
-    from ..experiments.benchmarks import classes, speed
+    import torch
 
+    from ..experiments import bench
+    from ..experiments.build import pick_device
+
+    if options.threads:
+        torch.set_num_threads(options.threads)
+    device = pick_device(options.device)
+    shapes = [bench.Shape(*numbers) for numbers in options.shape or bench.DEFAULT_SHAPES]
     if options.classes:
-        counts = classes.parse_classes(options.classes)
-        scaling = classes.run(counts, options.chunk_size, options.rounds, options.threads, options.device)
-        print(speed.as_json(scaling) if options.json else classes.as_table(scaling))
-        return 0
-    shapes = [speed.parse_shape(text) for text in options.shape] if options.shape else speed.DEFAULT_SHAPES
-    results = speed.run(shapes, rounds=options.rounds, threads=options.threads, device=options.device)
-    print(speed.as_json(results) if options.json else speed.as_table(results))
+        shapes = [bench.Shape(112, classes, 128, 5) for classes in options.classes]
+    rows = bench.run(shapes, options.rounds, device, options.chunk_size if options.classes else None)
+    print(json.dumps(rows, indent=2)) if options.json else bench.show(rows)
     return 0

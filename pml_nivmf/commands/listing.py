@@ -1,4 +1,4 @@
-"""`pml-nivmf list`: what there is, a line each."""
+"""`pml-nivmf list`: all experiments and variants, one per line with a description."""
 
 import argparse
 
@@ -6,20 +6,17 @@ from .shared import Commands
 
 
 def add(commands: Commands) -> None:
-    command = commands.add_parser("list", help="experiments, datasets, models and losses, a line each")
+    command = commands.add_parser("list", help="list experiments, datasets, models and losses")
     command.set_defaults(run=_list)
 
 
 def _list(options: argparse.Namespace) -> int:
-    from ..experiments import config_files as files
+    from ..experiments.config import find_variant, variant_names
 
-    folder = files.config_folder()
-    sections = {"experiments": [(name, folder / f"{name}.yaml") for name in files.experiment_names()]}
-    for group in ("dataset", "model", "loss", "miner", "optimizers", "schedule"):
-        names = [name for name in files.variant_names(group) if name != "default"]
-        sections[group] = [(name, folder / group / f"{name}.yaml") for name in names]
-    for title, entries in sections.items():
-        print(title)
-        for name, path in entries:
-            print(f"  {name:<26} {files.description_of(path)}")
+    for group in ("experiment", "dataset", "model", "loss", "miner", "optimizers", "schedule"):
+        print(group)
+        for name in (name for name in variant_names(group) if name != "default"):
+            line = find_variant(group, name).read_text(encoding="utf-8").partition("\n")[0]
+            description = line.removeprefix("# ").removeprefix("description: ").strip('"')
+            print(f"  {name:<26} {description}")
     return 0

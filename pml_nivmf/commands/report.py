@@ -1,4 +1,4 @@
-"""`pml-nivmf report`: a page to look at, from run folders."""
+"""`pml-nivmf report`: write an HTML page about runs."""
 
 import argparse
 from pathlib import Path
@@ -7,26 +7,16 @@ from .shared import Commands
 
 
 def add(commands: Commands) -> None:
-    command = commands.add_parser(
-        "report",
-        help="write a self-contained HTML page about runs",
-        description="Write one HTML page about runs, to be opened in any browser without a network: results with "
-        "intervals, curves, uncertainty, images, settings, how to reproduce.",
-    )
-    command.add_argument(
-        "runs", nargs="+", metavar="RUN", help="run folders, or folders that hold some, such as runs/glyphs"
-    )
-    command.add_argument(
-        "--out", metavar="FILE.html", help="(default: report.html in the folder, or here for several folders)"
-    )
+    help_text = "write one HTML page about runs, which needs no network: results, curves, images, settings"
+    command = commands.add_parser("report", help=help_text, description=help_text)
+    command.add_argument("runs", nargs="+", metavar="RUN", help="run folders, or folders that contain some")
+    command.add_argument("--out", metavar="FILE.html", help="(default: report.html in RUN, or here for several)")
     command.set_defaults(run=_report)
 
 
 def _report(options: argparse.Namespace) -> int:
     from ..reports.page import write_report
 
-    default = (Path(options.runs[0]) if len(options.runs) == 1 else Path()) / "report.html"
-    if options.out is None and default.is_symlink():  # a folder from anywhere could lead to a file of the user's
-        raise ValueError(f"{default} is a link, which is not followed: remove it, or say where with --out")
-    print(write_report(options.runs, options.out or default))
+    folder = Path(options.runs[0]) if len(options.runs) == 1 else Path()
+    print(write_report(options.runs, options.out or folder / "report.html"))
     return 0

@@ -1,4 +1,4 @@
-"""`pml-nivmf results`: RESULTS.md, computed from the summaries of runs that are kept beside it."""
+"""`pml-nivmf results`: RESULTS.md, computed from recorded runs."""
 
 import argparse
 from pathlib import Path
@@ -7,27 +7,30 @@ from .shared import Commands
 
 
 def add(commands: Commands) -> None:
-    command = commands.add_parser(
-        "results",
-        help="write RESULTS.md from kept run summaries",
-        description="Write experiment_configs/RESULTS.md from its template and the summaries kept in "
-        "experiment_configs/results/runs; with --collect, first take the summaries of finished runs from a folder.",
-    )
-    command.add_argument("--collect", action="append", default=[], metavar="FOLDER", help="a folder of run folders")
+    help_text = "write RESULTS.md from results/runs.csv and results/tuned.yaml, and add finished runs to these"
+    command = commands.add_parser("results", help=help_text, description=help_text)
+    command.add_argument("--collect", nargs="+", action="extend", default=[], metavar="STUDY", help="folders of runs")
     command.set_defaults(run=_results)
 
 
 def _results(options: argparse.Namespace) -> int:
-    from ..experiments.checkpoint import write_text
-    from ..experiments.config_files import config_folder
-    from ..reports import results
+    from ..experiments.config import config_folder
+    from ..files import write_text
+    from ..reports import recorded, results
 
-    home = config_folder()
-    template, kept = home / "results" / "RESULTS.template.md", home / "results" / "runs"
-    if not template.exists():
-        raise ValueError(f"there is no {template}: an installed package has no results, use a checkout")
-    for source in map(Path, options.collect):
-        print(f"{results.collect(source, kept)} summaries from {source}")
-    write_text(home / "RESULTS.md", results.write(template, kept))
-    print(home / "RESULTS.md")
+    page, folder = config_folder() / "RESULTS.md", config_folder() / "results"
+    if not (folder / "runs.csv").exists():
+        raise ValueError(f"{folder / 'runs.csv'} is missing: use a checkout, an installed package has no results")
+    runs, searches = recorded.read(folder)
+    for study in map(Path, options.collect):
+        if not study.is_dir():
+            raise ValueError(f"--collect {study}: there is no such folder")
+        collected, tuned = recorded.collect_runs(study), recorded.collect_tuned(study)
+        print(f"{len(collected)} runs from {study}")
+        runs += collected
+        if tuned:
+            searches.setdefault(study.resolve().name, {}).update(tuned)
+    recorded.write(folder, runs, searches)
+    write_text(page, results.write_page(folder))
+    print(page)
     return 0

@@ -1,12 +1,12 @@
 """`pml-nivmf run`: one experiment, from the beginning or resumed."""
 
 import argparse
+import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..experiments import interrupts
 from .shared import Commands, add_plugin, load_plugins
 
 
@@ -15,26 +15,26 @@ def add(commands: Commands) -> None:
         "run",
         help="train and evaluate one experiment",
         description="Train and evaluate one experiment. Overrides: general.epochs=3, loss=proxy_anchor (a variant), "
-        "loss.NonIsotropicVMFLoss.n_samples=5, key~OVERRIDE~=value (replace, do not merge), key~DELETE~.",
+        "loss.NonIsotropicVMFLoss.temperature=0.5, key~OVERRIDE~=value (replace, do not merge), key~DELETE~.",
     )
     command.add_argument("experiment", nargs="?", help="a name from `pml-nivmf list`, or the path of a YAML file")
     command.add_argument("overrides", nargs="*", metavar="key=value", help="changes to the configuration")
     command.add_argument("--resume", metavar="RUN_DIR", help="continue an interrupted run")
     command.add_argument("--dry-run", action="store_true", help="print the composed configuration and stop")
-    command.add_argument("--overwrite", action="store_true", help="start again in a folder that holds a run")
+    command.add_argument("--overwrite", action="store_true", help="start again in a folder that contains a run")
     add_plugin(command)
     command.set_defaults(run=_run)
 
 
 def _run(options: argparse.Namespace) -> int:
-    from ..experiments import build, config, errors, run
+    from ..experiments import build, config, run
 
     load_plugins(options)
     if options.resume:
         if options.experiment or options.dry_run:
-            raise ValueError("--resume takes its configuration from the run folder: leave experiment and --dry-run out")
+            raise ValueError("--resume takes its configuration from the run folder: omit the experiment and --dry-run")
         folder = Path(options.resume)
-        return _guarded(lambda: run.resume(folder), folder, options.plugin)
+        return _execute(lambda: run.resume(folder), folder, options.plugin)
     if not options.experiment:
         raise ValueError("name an experiment (see `pml-nivmf list`) or a run to --resume")
     composed = config.compose(options.experiment, options.overrides)
@@ -44,41 +44,34 @@ def _run(options: argparse.Namespace) -> int:
         return 0
     folder = _run_folder(composed)
     try:
-        return _guarded(lambda: run.start(composed.config, folder, options.overwrite), folder, options.plugin)
-    except errors.ConfigError as error:
-        raise config.located(error, composed.sources) from None
+        return _execute(lambda: run.start(composed.config, folder, options.overwrite), folder, options.plugin)
+    except config.ConfigError as error:
+        raise config.located(error, composed.sources) from error
 
 
-def _run_folder(composed) -> Path:  # type: ignore[no-untyped-def]
+def _run_folder(composed: Any) -> Path:
     general = composed.config.general
     if general.run_dir is not None:
-        return Path(general.run_dir).expanduser()  # no shell does it behind `=`
+        return Path(general.run_dir).expanduser()  # shells do not expand ~ after `=`
     return Path("runs") / composed.name / Path(composed.loss_variant).stem / f"seed-{general.seed}"
 
 
-def _guarded(work, folder: Path, plugins: Sequence[str]) -> int:  # type: ignore[no-untyped-def]
-    """Do the work, on all ranks if torchrun started several, and show its summary; after Ctrl-C say how to go on."""
-    from ..experiments import distributed, dying_ranks, run
-
-    command = distributed.resume_command(folder, plugins)
-
-    def go_on() -> str:
-        if distributed.is_first() and not run.is_begun(folder):  # who alone need see the folder
-            return "Nothing was begun: the same command starts again"
-        ranks = ", with any number of ranks that divides the batch," if distributed.is_launched() else ""
-        return f"Finished epochs are saved; go on{ranks} with: {command}"
+def _execute(work: Callable[[], dict[str, Any]], folder: Path, plugins: Sequence[str]) -> int:
+    """Run on all ranks that torchrun started and print the summary; after Ctrl-C print how to resume."""
+    from ..experiments import distributed, run
 
     try:
-        with interrupts.remembered(), dying_ranks.explained(go_on), distributed.session():
+        with distributed.session():
             summary = work()
             if distributed.is_first():
                 _show(summary, folder)
     except KeyboardInterrupt:
-        if not run.is_begun(folder):  # while data and model were still being built
+        if not run.is_begun(folder):  # data and model were still being built
             raise
         if distributed.is_first():
-            print(f"\ninterrupted. {go_on()}", file=sys.stderr)
-        return interrupts.INTERRUPTED
+            command = ["pml-nivmf", "run", "--resume", str(folder), *(f"--plugin={plugin}" for plugin in plugins)]
+            print(f"\ninterrupted; finished epochs are saved. Resume with: {shlex.join(command)}", file=sys.stderr)
+        return 130
     return 0
 
 

@@ -1,6 +1,7 @@
-"""What several commands share: plugins, names of losses, and what torchrun must not start."""
+"""Options that several commands share."""
 
 import argparse
+import os
 from typing import TypeAlias
 
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
@@ -12,20 +13,11 @@ def add_plugin(command: argparse.ArgumentParser) -> None:
     )
 
 
-def loss_names(text: str | None) -> list[str]:
-    """What `--losses a,b` names; none where it was not given."""
-    names = [] if text is None else [name.strip() for name in text.split(",")]
-    if "" in names:
-        raise ValueError(f"--losses {text!r} holds an empty name: give loss variants as in el_nivmf,proxy_anchor")
-    return names
+def refuse_torchrun() -> None:
+    from ..experiments.distributed import is_launched
 
-
-def refuse_torchrun(command: str) -> None:
-    """For commands of which torchrun would start several that know nothing of each other."""
-    from ..experiments import distributed
-
-    if distributed.is_launched():
-        raise ValueError(f"`{command}` starts its own processes: leave torchrun out, it is for `run`")
+    if is_launched():
+        raise ValueError("this command starts its own processes: start it without torchrun, which is for `run`")
 
 
 def load_plugins(options: argparse.Namespace) -> None:
@@ -33,3 +25,27 @@ def load_plugins(options: argparse.Namespace) -> None:
 
     for plugin in options.plugin:
         registry.load_plugin(plugin)
+
+
+def add_parallel(command: argparse.ArgumentParser) -> None:
+    """Options of commands that run several losses in parallel."""
+    command.add_argument("--losses", type=names, default=[], help="variants or YAML files (default: the experiment's)")
+    command.add_argument("--dir", metavar="FOLDER", help="where runs and tables go (default: below runs/)")
+    command.add_argument("--jobs", type=count, default=os.cpu_count(), help="runs at a time (default: number of cores)")
+    command.add_argument("--dry-run", action="store_true", help="print what would run and stop")
+    command.add_argument("--overwrite", action="store_true", help="run again what is in the folder")
+    add_plugin(command)
+
+
+def names(text: str) -> list[str]:
+    return text.split(",")
+
+
+def count(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"must be an integer of at least 1, got {text!r}")
+    return int(text)
+
+
+def counts(text: str) -> list[int]:
+    return [count(part) for part in text.split(",")]

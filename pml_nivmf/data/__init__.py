@@ -1,17 +1,18 @@
-"""Data sets as `DataSplits`: training, class-disjoint validation, unseen test classes. Imports PML and torchvision.
+"""Data sets as `DataSplits`: training, validation and test parts of different classes. Imports PML and torchvision.
 
-To add one: a file with a function that ends in `make_splits(...)` and its name here.
+Every data set takes `validation_share`, the share of the training classes that are held out for validation, and `seed`,
+which fixes these classes. Photographs have `crop_size` pixels on each side; for evaluation, the shorter side is resized
+to `resize` first. To add a data set, write a function that ends in `make_splits(...)` and add its name here.
 """
 
-from .closed_set import with_closed_set
+from .arrays import FeatureArrays
 from .degraded import DegradedItems
-from .feature_arrays import FeatureArrays
 from .glyphs import Glyphs
 from .image_folder import ImageFolder
+from .images import thumbnail, thumbnails
 from .omniglot import Omniglot
 from .pml_datasets import CUB, Cars196, StanfordOnlineProducts
-from .splits import DataSplits, LabelledItems
-from .thumbnails import thumbnail, thumbnails
+from .splits import DataSplits, LabelledItems, with_closed_set
 
 __all__ = [
     "CUB",

@@ -1,8 +1,8 @@
-"""Images made worse by a known amount, to see whether a model notices."""
+"""Images degraded by a known amount, to test whether a model becomes less certain."""
 
 import math
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,45 +13,35 @@ from torchvision.transforms import functional as TF
 
 from ..checks import check_count, check_option
 
-_WIDEST_BLUR = 1 / 8  # deviation of the strongest blur, in lengths of the shorter side
-
-
-class LabelledImages(Protocol):
-    """A data set of (image (channels, height, width), label), such as DataSplits.test or torchvision's ImageFolder."""
-
-    def __getitem__(self, index: int, /) -> tuple[Tensor, Any]: ...
-
-    def __len__(self) -> int: ...
+_STRONGEST_BLUR = 1 / 8  # standard deviation at strength 1, relative to the shorter side
 
 
 class DegradedItems(Dataset[tuple[Tensor, int]]):
-    """The images of a data set, degraded; the order and the labels are the same.
+    """The images of a data set, degraded, in the same order and with the same labels.
 
-    items: images as float tensors (channels, height, width), after the evaluation transform.
-    kind: how, at strength s:
-        "crop": a random window of a share 1 − s of the area, enlarged to the whole;
-        "occlude": a random window of a share s of the area is set to 0, which is the background of glyphs and the mean
+    items: a data set of (image, label), where images are float tensors (channels, height, width) after the evaluation
+        transform.
+    kind: what to do at strength s:
+        "crop": enlarge a random window with a share 1 − s of the area to the whole image;
+        "occlude": set a random window with a share s of the area to 0, which is the background of glyphs and the mean
         colour of normalised photographs;
-        "blur": a Gaussian of deviation s/8 of the shorter side;
-        "noise": Gaussian noise of deviation s, in the units of the pixels.
-    strength: s in [0, 1], one number or one an item, (items,); 0 leaves an image as it is. A crop must leave a pixel.
-    seed: fixes the windows and the noise. They depend on seed and index only, so an image looks the same every time,
-        whatever was drawn before and in whichever worker process.
+        "blur": apply a Gaussian filter with a standard deviation of s/8 of the shorter side;
+        "noise": add Gaussian noise with a standard deviation of s, in the units of the pixels.
+    strength: s in [0, 1], one number or one for each item, (items,); 0 leaves an image unchanged. Crops need s < 1.
+    seed: fixes windows and noise. They depend on the seed and the index only, so that every access to an item gives the
+        same image.
 
-    `strengths` is (items,), to be compared with certainty. `labels` are those of `items`, where it has them.
+    `strengths` is (items,). `labels` are those of `items`, or None if it has none.
     """
 
-    def __init__(self, items: LabelledImages, kind: str, strength: float | Any, seed: int = 0) -> None:
+    def __init__(self, items: Any, kind: str, strength: float | Any, seed: int = 0) -> None:
         self.items = items
+        self.labels: Tensor | None = getattr(items, "labels", None)
         self.kind = check_option("kind", kind, tuple(_KINDS))
         self.seed = check_count("seed", seed, at_least=0)
         self.strengths = _check_strengths(strength, len(items))
         if kind == "crop" and bool((self.strengths == 1).any()):
-            raise ValueError("a crop of strength 1 leaves nothing of the image: use less")
-
-    @property
-    def labels(self) -> Tensor:
-        return self.items.labels  # type: ignore[attr-defined]
+            raise ValueError("a crop of strength 1 leaves nothing of the image: use a lower strength")
 
     def __len__(self) -> int:
         return len(self.items)
@@ -60,62 +50,57 @@ class DegradedItems(Dataset[tuple[Tensor, int]]):
         image, label = self.items[index]
         if image.ndim != 3 or not image.is_floating_point():
             raise ValueError(
-                "only images can be degraded, float tensors (channels, height, width); "
+                "only images, float tensors (channels, height, width), can be degraded; "
                 f"item {index} is {image.dtype} of shape {tuple(image.shape)}"
             )
         strength = float(self.strengths[index])
         if strength == 0:
             return image, label
-        chance = np.random.default_rng([self.seed, index % len(self)])
-        return _KINDS[self.kind](image, strength, chance), label
+        generator = np.random.default_rng([self.seed, index % len(self)])
+        return _KINDS[self.kind](image, strength, generator), label
 
 
 def _check_strengths(strength: Any, count: int) -> Tensor:
-    strengths = torch.as_tensor(strength, dtype=torch.double)
-    if strengths.shape not in ((), (count,)):
-        raise ValueError(
-            f"strength must be one number or one for each of {count} items, got shape {tuple(strengths.shape)}"
-        )
+    strengths = torch.as_tensor(strength, dtype=torch.double).expand(count).clone()
     outside = ~((strengths >= 0) & (strengths <= 1))  # NaN too
     if bool(outside.any()):
-        raise ValueError(f"strength must lie in [0, 1], got {strengths[outside].flatten()[0].item()}")
-    return strengths.expand(count).clone()
+        raise ValueError(f"strength must lie in [0, 1], got {strengths[outside][0].item()}")
+    return strengths
 
 
-def _window(image: Tensor, share: float, chance: np.random.Generator) -> tuple[slice, slice]:
-    """Rows and columns of a random window with the image's proportions and a share of its area."""
-    places = []
+def _window(image: Tensor, share: float, generator: np.random.Generator) -> tuple[slice, slice]:
+    """Rows and columns of a random window with the image's aspect ratio and a share of its area."""
+    slices = []
     for length in image.shape[-2:]:
         size = min(length, max(1, round(length * math.sqrt(share))))
-        start = int(chance.integers(0, length - size + 1))
-        places.append(slice(start, start + size))
-    return places[0], places[1]
+        start = int(generator.integers(0, length - size + 1))
+        slices.append(slice(start, start + size))
+    return slices[0], slices[1]
 
 
-def _crop(image: Tensor, strength: float, chance: np.random.Generator) -> Tensor:
-    rows, columns = _window(image, 1 - strength, chance)
+def _crop(image: Tensor, strength: float, generator: np.random.Generator) -> Tensor:
+    rows, columns = _window(image, 1 - strength, generator)
     size = list(image.shape[-2:])
     return F.interpolate(image[None, :, rows, columns], size=size, mode="bilinear", align_corners=False)[0]
 
 
-def _occlude(image: Tensor, strength: float, chance: np.random.Generator) -> Tensor:
-    rows, columns = _window(image, strength, chance)
-    hidden = image.clone()
-    hidden[:, rows, columns] = 0
-    return hidden
+def _occlude(image: Tensor, strength: float, generator: np.random.Generator) -> Tensor:
+    rows, columns = _window(image, strength, generator)
+    occluded = image.clone()
+    occluded[:, rows, columns] = 0
+    return occluded
 
 
-def _blur(image: Tensor, strength: float, chance: np.random.Generator) -> Tensor:
+def _blur(image: Tensor, strength: float, generator: np.random.Generator) -> Tensor:
     shorter = min(image.shape[-2:])
-    deviation = strength * _WIDEST_BLUR * shorter
-    reach = min(math.ceil(3 * deviation), shorter - 1)  # the border is mirrored, which needs more pixels than reach
-    blurred: Tensor = TF.gaussian_blur(image, [2 * reach + 1, 2 * reach + 1], [deviation, deviation])
+    std = strength * _STRONGEST_BLUR * shorter
+    radius = min(math.ceil(3 * std), shorter - 1)  # reflection at the border needs more pixels than the radius
+    blurred: Tensor = TF.gaussian_blur(image, [2 * radius + 1, 2 * radius + 1], [std, std])
     return blurred
 
 
-def _noise(image: Tensor, strength: float, chance: np.random.Generator) -> Tensor:
-    noise = torch.from_numpy(chance.standard_normal(image.shape)).to(image)
-    return image + strength * noise
+def _noise(image: Tensor, strength: float, generator: np.random.Generator) -> Tensor:
+    return image + strength * torch.from_numpy(generator.standard_normal(image.shape)).to(image)
 
 
 _KINDS: dict[str, Callable[[Tensor, float, np.random.Generator], Tensor]] = {

@@ -1,21 +1,57 @@
 """Glyphs, the embedded data set: characters in matplotlib's text fonts, rendered in seconds, without a download."""
 
+import os
+import warnings
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import PIL
 import torch
+from PIL import Image, ImageDraw, ImageFont
 
-from ..checks import check_count
-from .cache import Arrays, cached_arrays, user_cache_dir
-from .checks import check_not_negative
-from .glyph_fonts import characters, font_files
-from .glyph_rendering import render
-from .splits import DataSplits, Source, hold_out_classes, make_splits
-from .transforms import grey_transforms
+from ..checks import check_count, check_range
+from ..files import write_atomically
+from .images import grey_splits
+from .splits import DataSplits, Source
 
-RENDERING = 1  # raise it when the same arguments give other images: old caches are then passed over
-SMALLEST = 8  # pixels a side
+_STYLES = {
+    "DejaVuSans": ("", "-Bold", "-Oblique", "-BoldOblique"),
+    "DejaVuSansMono": ("", "-Bold", "-Oblique", "-BoldOblique"),
+    "DejaVuSerif": ("", "-Bold", "-Italic", "-BoldItalic"),
+    "STIXGeneral": ("", "Bol", "Italic", "BolIta"),
+}
+FONTS = tuple(family + style for family, styles in _STYLES.items() for style in styles)  # all are part of matplotlib
+_DEJAVU = tuple(name for name in FONTS if name.startswith("DejaVu"))
+_PROPORTIONAL = tuple(name for name in FONTS if "Mono" not in name)
+
+# Fonts -> the letters and digits that they can draw. If characters look alike in a quarter of their fonts or more
+# (Ð and Đ, Latin A and Greek Α), only the first is used: the others would be label noise, or not unseen in the test.
+CHARACTERS = {
+    "train": {
+        FONTS: (
+            "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyzÀÁÂÃÄÅÆÇÈÉÊËÌÍÎÏÐÑÒÓÔÕÖØÙÚÛÜÝÞßàáâãäåæçèéêëìíîïðñò"
+            "óôõöøùúûüýþÿĀāĂăĄąĆćĈĉĊċČčĎďđĒēĔĕĖėĘęĚěĜĝĞğĠġĢģĤĥĦħĨĩĪīĬĭĮįİıĲĳĴĵĶķĸĹĺĻļĽľĿŀŁłŃńŅņŇňŉŊŋŌōŎŏŐőŒœŔŕŖŗŘřŚśŜŝŞşŠšŢţŤ"
+            "ťŦŧŨũŪūŬŭŮůŰűŲųŴŵŶŷŸŹźŻżŽžſƀƈƐƒƕƙƚƛƞƠơƥƪƫƭƯưƺƻƾǀǁǂǃǼǽǾǿȷɐɑɒɓɔɕɖɗɘəɚɛɜɝɞɟɠɡɢɣɤɥɦɧɨɩɪɫɬɭɮɯɰɱɲɳɴɵɶɷɸɹɺɻɼɽɾɿʀʁʂʃʄʅʆʇ"
+            "ʈʉʊʋʌʍʎʏʐʑʒʓʔʕʖʗʘʙʚʛʜʝʞʟʠʡʢʣʤʥʦʧʨ"
+        ),
+    },
+    "test": {
+        FONTS: (
+            "ΆΈΉΊΌΎΏΐΓΔΘΛΞΠΣΦΨΩάέήίΰαβγδζθιλμνξπρςστυφχψωϊϋόύώϐϑϒϖϘϙϚϛϝϞϟϠϡϰϱϴϵЂЃЄЉЊЋЌЎЏБДЖИЙЛУФЦЧШЩЪЫЬЭЮЯбгджзийлмптфцчшщъыь"
+            "эюяђѓљњћќўџѢѣҐґ"
+        ),
+        _DEJAVU: "ϓϔϗϺϻϼϽϾϿЍѝҒғҔҕҖҗҘҙҚқҢңҤҥҬҭүҰұҲҳҺӁӂӃӄӇӈӋӌӘӚӛӜӝӞӟӠӢӣӤӥӪӫӬ",
+        _PROPORTIONAL: "ѪѫѴѵ",
+    },
+}
+
+Arrays = dict[str, np.ndarray]
+RENDERING = 1  # part of the cache's file name: increase it when the same arguments give other images
+OVERSAMPLING = 2  # glyphs are drawn larger and averaged, for soft edges
+FONT_SIZE = 0.62  # relative to the image
+LARGEST_GLYPH = 0.84  # relative to the image, before the affine map; wider glyphs (Ǆ) are shrunk
+ROTATION, SHEAR, SCALE, SHIFT = 0.14, 0.12, 0.1, 0.05  # ± radians, slope, share, share of the image; at jitter 1
 
 
 def Glyphs(  # noqa: N802  named like a class in configs
@@ -27,44 +63,95 @@ def Glyphs(  # noqa: N802  named like a class in configs
     validation_share: float = 0.25,
     seed: int = 0,
 ) -> DataSplits:
-    """369 Latin letters and digits to train and validate, 187 Greek and Cyrillic letters, unseen, to test.
+    """369 Latin letters and digits for training and validation, 187 unseen Greek and Cyrillic letters for testing.
 
-    A class is a character; its `instances` go round the 16 fonts, each under an affine map that `seed` fixes and
-    `jitter` scales (0: none). Training images are shifted by up to `shift` pixels besides. Images are float32 in
-    [0, 1], (1, size, size), ink bright. They are kept in `cache_dir` (default: $XDG_CACHE_HOME or ~/.cache).
+    A class is a character. Images are float32 in [0, 1], (1, size, size), bright ink on a dark background.
+
+    cache_dir: where to keep the rendered images; None: $XDG_CACHE_HOME/pml_nivmf or ~/.cache/pml_nivmf.
+    size: height and width of the images, at least 8.
+    instances: images of each character. They cycle through the 16 fonts.
+    jitter: scales the random affine map of each image; 0: no map.
+    shift: training images are also shifted by up to this many pixels.
+    seed: fixes the affine maps and the validation classes.
     """
-    arrays = _images(cache_dir, size, instances, jitter, seed)
-    train, test = _source(arrays["train"]), _source(arrays["test"])
-    train_transform, plain_transform = grey_transforms(shift)
-    return make_splits(
-        train=train,
-        test=test,
-        held_out=hold_out_classes(train.labels, validation_share, seed),
-        train_transform=train_transform,
-        plain_transform=plain_transform,
-        input_shape=(1, size, size),
+    check_count("size", size, at_least=8)
+    check_count("instances", instances, at_least=2)  # retrieval needs a second image
+    check_count("seed", seed, at_least=0)
+    jitter = check_range("jitter", jitter)
+    folder = Path(cache_dir or Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "pml_nivmf")).expanduser()
+    # Pillow includes FreeType: another version may draw other pixels.
+    key = f"glyphs-v{RENDERING}-size{size}-instances{instances}-jitter{jitter!r}-seed{seed}-pillow{PIL.__version__}"
+    arrays = _cached(
+        folder / f"{key}.npz",
+        lambda: {part: render(CHARACTERS[part], size, instances, jitter, seed) for part in ("train", "test")},
     )
+    return grey_splits(_source(arrays["train"]), _source(arrays["test"]), shift, validation_share, seed)
 
 
 def _source(images: np.ndarray) -> Source:
-    """(classes, instances, size, size) -> items (1, size, size), class after class."""
+    """(classes, instances, size, size) -> items (1, size, size), ordered by class."""
     classes, instances, *shape = images.shape
     items = torch.from_numpy(images).reshape(classes * instances, 1, *shape)
     return Source(items, torch.arange(classes).repeat_interleave(instances))
 
 
-def _images(cache_dir: str | Path | None, size: int, instances: int, jitter: float, seed: int) -> Arrays:
-    check_count("size", size, at_least=SMALLEST)
-    check_count("instances", instances, at_least=2)  # a class of one has nothing to be retrieved
-    jitter = check_not_negative("jitter", jitter)
-    check_count("seed", seed, at_least=0)
-    folder = user_cache_dir() if cache_dir is None else Path(cache_dir).expanduser()
-    # Pillow brings FreeType along: another version may draw other pixels.
-    key = f"glyphs-v{RENDERING}-size{size}-instances{instances}-jitter{jitter!r}-seed{seed}-pillow{PIL.__version__}"
-    return cached_arrays(folder / f"{key}.npz", ("train", "test"), lambda: _render(size, instances, jitter, seed))
+def _cached(path: Path, compute: Callable[[], Arrays]) -> Arrays:
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            return {part: archive[part] for part in ("train", "test")}
+    except Exception:  # the file does not exist or is damaged, which zip's checksums detect
+        arrays = compute()
+    try:
+        write_atomically(path, lambda file: np.savez_compressed(file, train=arrays["train"], test=arrays["test"]))
+    except OSError as error:
+        warnings.warn(f"the glyphs are not cached: cannot write {path} ({error})", UserWarning, stacklevel=3)
+    return arrays
 
 
-def _render(size: int, instances: int, jitter: float, seed: int) -> Arrays:
-    files = font_files()
-    parts = zip(("train", "test"), characters(), strict=True)
-    return {part: render(chars, files, size, instances, jitter, seed) for part, chars in parts}
+def load_fonts(pixels: int) -> dict[str, ImageFont.FreeTypeFont]:
+    """All fonts, with Pillow's basic layout, so that images do not depend on whether libraqm is installed."""
+    import matplotlib
+
+    folder = Path(matplotlib.get_data_path(), "fonts", "ttf")
+    layout = ImageFont.Layout.BASIC
+    return {name: ImageFont.truetype(str(folder / f"{name}.ttf"), pixels, layout_engine=layout) for name in FONTS}
+
+
+def render(groups: dict[tuple[str, ...], str], size: int, instances: int, jitter: float, seed: int) -> np.ndarray:
+    """Bytes (characters, instances, size, size), in the order of the code points.
+
+    groups: names of fonts -> characters. The instances of a character cycle through its fonts.
+    """
+    fonts = load_fonts(round(FONT_SIZE * size * OVERSAMPLING))
+    characters = sorted((character, names) for names, group in groups.items() for character in group)
+    images = np.zeros((len(characters), instances, size, size), dtype=np.uint8)
+    for row, (character, names) in zip(images, characters, strict=True):
+        stamps = {name: _stamp(character, fonts[name]) for name in names}
+        for i in range(instances):
+            # The seed contains the character itself, so that an image does not depend on the other characters.
+            map_parameters = np.random.default_rng([seed, ord(character), i]).uniform(-1, 1, size=5)
+            row[i] = np.asarray(_draw(stamps[names[i % len(names)]], size, jitter * map_parameters))
+    return images
+
+
+def _stamp(character: str, font: ImageFont.FreeTypeFont) -> Image.Image:
+    """The glyph with a dark border of one pixel."""
+    left, top, right, bottom = font.getbbox(character)
+    stamp = Image.new("L", (int(right - left) + 2, int(bottom - top) + 2))
+    ImageDraw.Draw(stamp).text((1 - left, 1 - top), character, fill=255, font=font)
+    return stamp
+
+
+def _draw(stamp: Image.Image, size: int, map_parameters: np.ndarray) -> Image.Image:
+    """The stamp in the middle of the image, rotated, sheared, scaled and shifted by the 5 parameters."""
+    side = size * OVERSAMPLING
+    angle, shear, scale = ROTATION * map_parameters[0], SHEAR * map_parameters[1], 1 + SCALE * map_parameters[2]
+    rotation = np.array([[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]])
+    fit = min(1.0, LARGEST_GLYPH * side / max(stamp.size))
+    forward = scale * fit * rotation @ np.array([[1.0, shear], [0.0, 1.0]])  # stamp -> image, about the centres
+    inverse = np.linalg.inv(forward)
+    centre = side / 2 + side * SHIFT * map_parameters[3:]
+    offset = np.array(stamp.size) / 2 - inverse @ centre
+    data = (inverse[0, 0], inverse[0, 1], offset[0], inverse[1, 0], inverse[1, 1], offset[1])
+    image = stamp.transform((side, side), Image.Transform.AFFINE, data, resample=Image.Resampling.BILINEAR)
+    return image.reduce(OVERSAMPLING)

@@ -1,27 +1,126 @@
-"""Photographs on disk, opened at the moment they are asked for."""
+"""Images: reading them from disk, transforms for training and evaluation, thumbnails.
 
-from collections.abc import Sequence
+Random transforms draw from torch's global generator, so that a resumed run repeats them.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from operator import methodcaller
 from pathlib import Path
+from typing import Any
 
+import numpy as np
+import torch
 from PIL import Image
+from torch import Tensor
+from torch.nn import functional as F
+from torchvision import transforms as T
+
+from ..checks import check_count
+from .splits import DataSplits, LabelledItems, Source, Transform, hold_out_classes, make_splits
+
+_TO_RGB = methodcaller("convert", "RGB")
+_NORMALIZE = T.Normalize(mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225))  # ImageNet's
+_LONGEST = 64  # pixels of a thumbnail: enough to recognise a photograph
+_ROUNDING = 1e-3  # how far a denormalised pixel may lie outside [0, 1]
 
 
 class ImagePaths:
-    """RGB images by path; grey, palette and transparent ones are converted."""
+    """Images by path, opened and converted when they are indexed."""
 
-    def __init__(self, paths: Sequence[str | Path]) -> None:
+    def __init__(self, paths: Sequence[str | Path], convert: Callable[[Image.Image], Any] = _TO_RGB) -> None:
         self.paths = [str(path) for path in paths]
+        self.convert = convert
 
-    def __getitem__(self, index: int) -> Image.Image:
+    def __getitem__(self, index: int) -> Any:
         path = self.paths[index]
         try:
             with Image.open(path) as image:
-                return image.convert("RGB")
-        except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:  # Pillow's many ways
-            raise OSError(
-                f"the image {path} cannot be read ({error}): put a whole one in its place and go on, or remove it and "
-                "begin anew"
-            ) from error
+                return self.convert(image)
+        except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:  # all raised by Pillow
+            raise OSError(f"cannot read the image {path} ({error}): replace or remove the file") from error
 
     def __len__(self) -> int:
         return len(self.paths)
+
+
+class RandomShift:
+    """Move an image (channels, height, width) by up to `pixels` in each direction; new pixels are 0, the background."""
+
+    def __init__(self, pixels: int) -> None:
+        self.pixels = check_count("shift", pixels, at_least=0)
+
+    def __call__(self, image: Tensor) -> Tensor:
+        if self.pixels == 0:
+            return image
+        down, right = torch.randint(-self.pixels, self.pixels + 1, (2,)).tolist()
+        return F.pad(image, (right, -right, down, -down))  # a negative padding crops
+
+
+def unit_range(image: Tensor) -> Tensor:
+    """Bytes to float32 in [0, 1]; floats keep their values."""
+    return image.float() / 255 if image.dtype == torch.uint8 else image.float()
+
+
+def grey_splits(train: Source, test: Source, shift: int, validation_share: float, seed: int) -> DataSplits:
+    """Splits of small grey images (1, height, width); training images are shifted by up to `shift` pixels."""
+    return make_splits(
+        train,
+        test,
+        held_out=hold_out_classes(train.labels, validation_share, seed),
+        train_transform=T.Compose([unit_range, RandomShift(shift)]),
+        plain_transform=unit_range,
+        input_shape=tuple(train.items[0].shape),
+    )
+
+
+def photo_splits(
+    train: Source, test: Source, crop_size: int, resize: int, validation_share: float, seed: int
+) -> DataSplits:
+    """Splits of photographs with the paper's transforms: random resized crop and flip; resize and centre crop."""
+    check_count("crop_size", crop_size)
+    check_count("resize", resize, at_least=crop_size)
+    to_tensor = [T.ToTensor(), _NORMALIZE]
+    return make_splits(
+        train,
+        test,
+        held_out=hold_out_classes(train.labels, validation_share, seed),
+        train_transform=T.Compose([T.RandomResizedCrop(crop_size), T.RandomHorizontalFlip(), *to_tensor]),
+        plain_transform=T.Compose([T.Resize(resize), T.CenterCrop(crop_size), *to_tensor]),
+        input_shape=(3, crop_size, crop_size),
+    )
+
+
+def thumbnails(items: LabelledItems, indices: Iterable[int], longest: int = _LONGEST) -> np.ndarray:
+    """The items as bytes (n, 1 or 3, height, width), shrunk so that no side is longer than `longest`.
+
+    Normalisation is undone. Items that are not images raise a ValueError.
+    """
+    pictures = []
+    for image in (items[index][0] for index in indices):
+        if image.ndim != 3 or image.shape[0] not in (1, 3):
+            raise ValueError(f"an image must have the shape (1 or 3, height, width), got {tuple(image.shape)}")
+        low, high = torch.aminmax(_denormalize(image, items.transform))
+        if low < -_ROUNDING or high > 1 + _ROUNDING:
+            raise ValueError(f"pixels must lie in [0, 1], got [{low:.3g}, {high:.3g}]")
+        pictures.append(thumbnail(image, items.transform, longest))
+    return np.stack(pictures)
+
+
+def thumbnail(image: Tensor, transform: Transform, longest: int = _LONGEST) -> np.ndarray:
+    """One image (1 or 3, height, width) as bytes; the normalisation of `transform` is undone, pixels are clipped."""
+    pixels = _denormalize(image, transform)
+    height, width = pixels.shape[1:]
+    if max(height, width) > longest:
+        size = [max(1, round(side * longest / max(height, width))) for side in (height, width)]
+        pixels = F.interpolate(pixels[None], size=size, mode="bilinear", antialias=True)[0]
+    return (pixels.clamp(0, 1) * 255).round().byte().numpy()
+
+
+def _denormalize(image: Tensor, transform: Transform) -> Tensor:
+    """image·std + mean for every Normalize, the last one first."""
+    image = image.float()
+    for step in reversed(getattr(transform, "transforms", [transform])):
+        if isinstance(step, T.Normalize):
+            mean, std = (torch.as_tensor(values)[:, None, None] for values in (step.mean, step.std))
+            image = image * std + mean
+    return image

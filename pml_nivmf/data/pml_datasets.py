@@ -1,113 +1,94 @@
-"""PML's CUB, Cars196 and Stanford Online Products: the first half of the classes to train, the other, unseen, to test.
+"""PML's CUB, Cars196 and Stanford Online Products: half of the classes for training, the unseen other half for testing.
 
-PML's labels start at 1, its images are not all RGB and it has no validation part: all three are mended here.
+PML's labels start at 1, its images are not converted to RGB and it has no validation part: all three are corrected.
 """
 
-import contextlib
-import tarfile
-import zipfile
+import shutil
+import tempfile
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import torch
 from pytorch_metric_learning import datasets
+from torchvision.datasets.utils import download_url
 
-from .archives import guarded_extraction
-from .images import ImagePaths
-from .splits import DataSplits, Source, hold_out_classes, make_splits
-from .transforms import photo_transforms
-
-
-def CUB(  # noqa: N802  named like a class in configs
-    root: str | Path,
-    download: bool = False,
-    crop_size: int = 224,
-    resize: int = 256,
-    validation_share: float = 0.25,
-    seed: int = 0,
-) -> DataSplits:
-    """CUB-200-2011 birds; `root` is the folder that holds CUB_200_2011/."""
-    expected = ("CUB_200_2011/images.txt", "CUB_200_2011/image_class_labels.txt")
-    train, test = _sources(datasets.CUB, root, expected, download)
-    return _photo_splits(train, test, crop_size, resize, validation_share, seed)
+from .images import ImagePaths, photo_splits
+from .splits import DataSplits, Source
 
 
-def Cars196(  # noqa: N802
-    root: str | Path,
-    download: bool = False,
-    crop_size: int = 224,
-    resize: int = 256,
-    validation_share: float = 0.25,
-    seed: int = 0,
-) -> DataSplits:
-    """Stanford Cars; `root` is the folder that holds names.csv, anno_train.csv, anno_test.csv and car_data/."""
-    expected = ("names.csv", "anno_train.csv", "anno_test.csv")
-    train, test = _sources(datasets.Cars196, root, expected, download)
-    return _photo_splits(train, test, crop_size, resize, validation_share, seed)
+def _factory(
+    dataset: type[datasets.BaseDataset], title: str, archive: str, lists: tuple[str, ...]
+) -> Callable[..., DataSplits]:
+    """The data sets differ in PML's class, in the name of the downloaded file and in the lists that PML reads."""
+
+    def build(
+        root: str | Path,
+        download: bool = False,
+        crop_size: int = 224,
+        resize: int = 256,
+        validation_share: float = 0.25,
+        seed: int = 0,
+    ) -> DataSplits:
+        root = Path(root).expanduser()
+        missing = [name for name in lists if not (root / name).is_file()]
+        if missing and not download:
+            raise FileNotFoundError(
+                f"{root} does not contain {dataset.__name__}: {', '.join(missing)} missing. "
+                "Correct root, or download the data set with `download: true`"
+            )
+        if missing:
+            _download(dataset.DOWNLOAD_URL, archive, root)
+        train, test = (_source(dataset(str(root), split=split)) for split in ("train", "test"))
+        return photo_splits(train, test, crop_size, resize, validation_share, seed)
+
+    build.__name__ = build.__qualname__ = dataset.__name__
+    build.__doc__ = f"""{title}
+
+    root: the folder that contains {", ".join(lists)}.
+    download: download the data set to `root` if it is missing.
+    """
+    return build
 
 
-def StanfordOnlineProducts(  # noqa: N802
-    root: str | Path,
-    download: bool = False,
-    crop_size: int = 224,
-    resize: int = 256,
-    validation_share: float = 0.25,
-    seed: int = 0,
-) -> DataSplits:
-    """Stanford Online Products; `root` is the folder that holds Stanford_Online_Products/."""
-    expected = ("Stanford_Online_Products/Ebay_train.txt", "Stanford_Online_Products/Ebay_test.txt")
-    train, test = _sources(datasets.StanfordOnlineProducts, root, expected, download)
-    return _photo_splits(train, test, crop_size, resize, validation_share, seed)
-
-
-def _photo_splits(
-    train: Source, test: Source, crop_size: int, resize: int, validation_share: float, seed: int
-) -> DataSplits:
-    train_transform, plain_transform = photo_transforms(crop_size, resize)
-    return make_splits(
-        train=train,
-        test=test,
-        held_out=hold_out_classes(train.labels, validation_share, seed),
-        train_transform=train_transform,
-        plain_transform=plain_transform,
-        input_shape=(3, crop_size, crop_size),
-    )
-
-
-def _sources(
-    dataset: type[datasets.BaseDataset], root: str | Path, expected: tuple[str, ...], download: bool
-) -> tuple[Source, Source]:
-    root = Path(root).expanduser()
-    # PML downloads into a new or empty folder only and passes over any other without a word.
-    if not download or (root.is_dir() and any(root.iterdir())):
-        _check_files(dataset.__name__, root, expected, download)
-    try:
-        with guarded_extraction() if download else contextlib.nullcontext():
-            train, test = (dataset(str(root), split=split, download=download) for split in ("train", "test"))
-    except (OSError, zipfile.BadZipFile, tarfile.TarError) as error:
-        if not download:
-            raise
-        raise RuntimeError(
-            f"{dataset.__name__}: the download of {dataset.DOWNLOAD_URL} into {root} failed: {error}. "
-            "Empty the folder and try again, or unpack a copy of your own there"
-        ) from error
-    return _source(train), _source(test)
-
-
-def _check_files(name: str, root: Path, expected: tuple[str, ...], download: bool) -> None:
-    missing = [file for file in expected if not (root / file).is_file()]
-    if not missing:
-        return
-    remedy = "or fetch it with `download: true` into a new folder"
-    if download:
-        remedy = "`download: true` fetches into a new or empty folder only, so empty this one or name another"
-    raise FileNotFoundError(f"{name} is not in the folder {root}: {', '.join(missing)} missing. Fix root, {remedy}.")
+CUB = _factory(
+    datasets.CUB,
+    title="CUB-200-2011, 200 species of birds.",
+    archive="CUB_200_2011.tgz",
+    lists=("CUB_200_2011/images.txt", "CUB_200_2011/image_class_labels.txt"),
+)
+Cars196 = _factory(
+    datasets.Cars196,
+    title="Stanford Cars, 196 models of cars.",
+    archive="cars196.zip",
+    lists=("names.csv", "anno_train.csv", "anno_test.csv"),
+)
+StanfordOnlineProducts = _factory(
+    datasets.StanfordOnlineProducts,
+    title="Stanford Online Products, 22,634 products.",
+    archive="sop.zip",
+    lists=("Stanford_Online_Products/Ebay_train.txt", "Stanford_Online_Products/Ebay_test.txt"),
+)
 
 
 def _source(dataset: datasets.BaseDataset) -> Source:
-    name = type(dataset).__name__
-    if not dataset.paths:
-        raise ValueError(f"{name}: the lists in {dataset.root} name no image of the {dataset.split} classes")
-    for path in (dataset.paths[0], dataset.paths[-1]):  # a list without its images, before the first epoch meets it
+    for path in (dataset.paths[0], dataset.paths[-1]):  # find out before the first epoch
         if not Path(path).is_file():
-            raise FileNotFoundError(f"{name}: {path} is listed but missing: unpack the images into {dataset.root}")
+            raise FileNotFoundError(f"{path} is listed in {dataset.root}, but does not exist: unpack the images there")
     return Source(ImagePaths(dataset.paths), torch.tensor(dataset.labels))
+
+
+def _download(url: str, name: str, root: Path) -> None:
+    """Not with PML's own download, which skips folders that are not empty and unpacks tar files without a filter."""
+    root.mkdir(parents=True, exist_ok=True)
+    try:
+        with tempfile.TemporaryDirectory(dir=root) as folder:  # after an interruption or a full disk nothing is left
+            archive, unpacked = Path(folder, name), Path(folder, "unpacked")
+            download_url(url, folder, name)
+            tar_filter: dict[str, Any] = {"filter": "data"} if name.endswith(".tgz") else {}
+            shutil.unpack_archive(archive, unpacked, **tar_filter)
+            for path in unpacked.iterdir():
+                shutil.move(path, root)
+    except Exception as error:  # urllib, torchvision, tarfile and zipfile raise their own classes
+        message = f"the download of {url} to {root} failed: {error}. Try again, or unpack a copy there"
+        raise RuntimeError(message) from error

@@ -1,48 +1,39 @@
-"""What every data set becomes: a training, a class-disjoint validation and an unseen test part."""
+"""`DataSplits`, the form that every data set takes: training, validation and test parts of different classes."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Protocol
+from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils.data import Dataset
+from torch.utils.data import Dataset, Subset
 
 from ..checks import check_count
-from .checks import check_share
 
 Transform = Callable[[Any], Tensor]
-MINIMUM_CLASSES = 2  # with a single class every neighbour is right: neither a loss nor a metric says anything
-
-
-class Items(Protocol):
-    """Where raw items come from: a tensor, a list, or images read from disk at the moment they are asked for."""
-
-    def __getitem__(self, index: int, /) -> Any: ...
-
-    def __len__(self) -> int: ...
+MINIMUM_CLASSES = 2  # with a single class every neighbour is correct
 
 
 @dataclass(frozen=True)
 class Source:
-    """Raw items and a label for each; labels may be any integers."""
+    """Raw items and their labels, which may be any integers."""
 
-    items: Items
+    items: Any  # a tensor, a list, or another object with __getitem__ and __len__
     labels: Tensor  # (items,)
 
 
 class LabelledItems(Dataset[tuple[Tensor, int]]):
     """The chosen items of a source, transformed, with their labels renumbered 0 … classes−1 in ascending order.
 
-    `labels` is a 1-D torch.long tensor in the order of the items; reading it loads no item.
+    `chosen` is a mask (items,). `labels` is a 1-D torch.long tensor; reading it loads no item.
     """
 
     def __init__(self, source: Source, chosen: Tensor, transform: Transform) -> None:
         self.items = source.items
-        self.indices = chosen.nonzero().flatten()  # `chosen` is a mask (items,)
+        self.indices = chosen.nonzero().flatten()
         self.labels: Tensor = torch.unique(source.labels[chosen], return_inverse=True)[1]
         self.transform = transform
-        # Python numbers: reading one out of a tensor takes longer than many a transform.
+        # Python numbers: reading one from a tensor takes longer than many transforms.
         self._rows = list(zip(self.indices.tolist(), self.labels.tolist(), strict=True))
 
     def __len__(self) -> int:
@@ -55,16 +46,16 @@ class LabelledItems(Dataset[tuple[Tensor, int]]):
 
 @dataclass(frozen=True)
 class DataSplits:
-    """The parts of one data set; a training item of `train` and `train_plain` differs in its transform only."""
+    """The parts of one data set."""
 
     train: LabelledItems  # training transforms
-    train_plain: LabelledItems  # the same items in the same order with evaluation transforms
+    train_plain: LabelledItems  # the items of `train` in the same order, with evaluation transforms
     validation: LabelledItems  # classes held out of the training classes, evaluation transforms
     test: LabelledItems  # unseen classes, evaluation transforms
-    num_classes: int  # classes in train
+    num_classes: int  # in `train`
     input_shape: tuple[int, ...]  # of one item
-    test_degraded: LabelledItems | None = None  # the items of `test` in the same order, seen less well, where given
-    closed_set: Dataset[tuple[Tensor, int]] | None = None  # of the classes of `train`, kept out of it, see `closed_set`
+    test_degraded: LabelledItems | None = None  # degraded versions of the items of `test`, in the same order
+    closed_set: Dataset[tuple[Tensor, int]] | None = None  # images of the training classes, see `with_closed_set`
 
 
 def hold_out_classes(
@@ -72,8 +63,7 @@ def hold_out_classes(
 ) -> Tensor:
     """A mask (items,) of the items whose class is held out: `share` of the classes, at least two, fixed by `seed`.
 
-    At least `keep` classes must stay. A share of 0 is refused: early stopping would have nothing to look at but the
-    test set.
+    At least `keep` classes must remain. `name` is the argument that an error message names.
     """
     check_share(name, share)
     check_count("seed", seed, at_least=0)
@@ -81,8 +71,8 @@ def hold_out_classes(
     count = max(MINIMUM_CLASSES, round(share * len(classes)))
     if len(classes) - count < keep:
         raise ValueError(
-            f"{name}={share} of {len(classes)} classes leaves {max(0, len(classes) - count)} to train on: {count} are "
-            f"held out (never fewer than {MINIMUM_CLASSES}), {keep} must stay; lower the share or add classes"
+            f"{name}={share} holds out {count} of {len(classes)} classes (at least {MINIMUM_CLASSES}), but {keep} must "
+            "remain: lower it or add classes"
         )
     order = torch.randperm(len(classes), generator=torch.Generator().manual_seed(seed))
     return torch.isin(labels, classes[order[:count]])
@@ -97,18 +87,53 @@ def make_splits(
     input_shape: tuple[int, ...],
     test_degraded: Source | None = None,
 ) -> DataSplits:
-    """`held_out` marks the training items that go to validation, see `hold_out_classes`.
-
-    test_degraded: the same items as in `test`, degraded, where a data set has them.
-    """
+    """`held_out` is a mask of the training items that go to validation, see `hold_out_classes`."""
     everything = torch.ones_like(test.labels, dtype=torch.bool)
-    kept = LabelledItems(train, ~held_out, train_transform)
+    train_items = LabelledItems(train, ~held_out, train_transform)
     return DataSplits(
-        train=kept,
+        train=train_items,
         train_plain=LabelledItems(train, ~held_out, plain_transform),
         validation=LabelledItems(train, held_out, plain_transform),
         test=LabelledItems(test, everything, plain_transform),
-        num_classes=int(kept.labels.max()) + 1,
+        num_classes=int(train_items.labels.max()) + 1,
         input_shape=input_shape,
         test_degraded=None if test_degraded is None else LabelledItems(test_degraded, everything, plain_transform),
     )
+
+
+def with_closed_set(splits: DataSplits, share: float, seed: int = 0) -> DataSplits:
+    """Move `share` of the images of every training class to `closed_set`, with evaluation transforms."""
+    held_out = _hold_out_images(splits.train.labels, share, seed)
+    return replace(
+        splits,
+        train=_subset(splits.train, ~held_out),
+        train_plain=_subset(splits.train_plain, ~held_out),
+        closed_set=Subset(splits.train_plain, held_out.nonzero().flatten().tolist()),
+    )
+
+
+def check_share(name: str, share: float) -> None:
+    if isinstance(share, bool) or not isinstance(share, int | float) or not 0 < share < 1:
+        raise ValueError(f"{name} must be between 0 and 1, both excluded, got {share!r}")
+
+
+def _hold_out_images(labels: Tensor, share: float, seed: int) -> Tensor:
+    """A mask (items,) of `share` of the images of every class, rounded; at least one image of each class remains."""
+    check_share("share", share)
+    generator = torch.Generator().manual_seed(check_count("seed", seed, at_least=0))
+    held_out = torch.zeros_like(labels, dtype=torch.bool)
+    for label in torch.unique(labels):
+        members = (labels == label).nonzero().flatten()
+        count = min(round(share * len(members)), len(members) - 1)
+        held_out[members[torch.randperm(len(members), generator=generator)[:count]]] = True
+    if not bool(held_out.any()):
+        raise ValueError(f"a share of {share} of each class's images is less than one image: raise it")
+    return held_out
+
+
+def _subset(items: LabelledItems, mask: Tensor) -> LabelledItems:
+    """The items where `mask` (items,) is True. Every class must be among them, so that labels do not change."""
+    labels, chosen = (torch.zeros(len(items.items), dtype=dtype) for dtype in (torch.long, torch.bool))
+    labels[items.indices] = items.labels
+    chosen[items.indices[mask]] = True
+    return LabelledItems(Source(items.items, labels), chosen, items.transform)

@@ -11,8 +11,6 @@ from ..functional.finite import check_squarable
 from ..functional.pairing import CROSS, ROWWISE, Pairing, at_least_float32
 
 _FIXED_OPTIONS = {"normalize_embeddings": False, "p": 2, "power": 1, "is_inverted": False}
-
-
 # ‖z + p‖² and its like must not overflow either: float32 takes norms up to 1e16.
 _HEADROOM = 1024.0
 
@@ -20,9 +18,8 @@ _HEADROOM = 1024.0
 class NormCarryingDistance(BaseDistance, ABC):
     """A PML distance between von Mises-Fisher distributions: an embedding z has direction z/‖z‖ and concentration ‖z‖.
 
-    Lower is closer; values may be negative. Queries are never normalised. Half precision is computed in float32, with
-    autocast off, and the result stays float32. NaN, infinity and norms too large to be squared raise ValueError.
-    To add a distance, implement `relative`, `offset` and `slope_per_unit`.
+    Lower is closer; values may be negative. Half precision is computed in float32, with autocast off. NaN, infinity and
+    norms too large to be squared raise ValueError. To add a distance, implement the abstract methods.
     """
 
     packed_references = False  # whether references of twice the width, from `pack_nivmf`, are understood
@@ -30,17 +27,15 @@ class NormCarryingDistance(BaseDistance, ABC):
     def __init__(self, **kwargs: Any):
         for name, value in _FIXED_OPTIONS.items():
             if kwargs.setdefault(name, value) != value:
-                raise ValueError(
-                    f"{type(self).__name__} needs {name}={value}, got {kwargs[name]}: the norm is its data"
-                )
+                raise ValueError(f"{type(self).__name__} needs {name}={value}, got {kwargs[name]}: it uses the norm")
         super().__init__(**kwargs)
 
     @abstractmethod
     def relative(self, query: Tensor, reference: Tensor, pairing: Pairing, whole: bool = True) -> Tensor:
         """The distance without `offset`, in float32 or float64.
 
-        `whole=False` may leave out what is the same for every reference of a query: a softmax over references, which is
-        what losses need, then stays precise where that part is large and the temperature small.
+        `whole=False` may leave out what is the same for every reference of a query, for a precise softmax over
+        references.
         """
 
     @abstractmethod
@@ -66,10 +61,9 @@ class NormCarryingDistance(BaseDistance, ABC):
         width = query_emb.shape[1]
         allowed = (width, 2 * width) if self.packed_references else (width,)
         if ref_emb is not None and ref_emb.shape[1] not in allowed:
-            raise ValueError(
-                f"{type(self).__name__}: queries have width {width}, so references must have width "
-                f"{' or '.join(map(str, allowed))}, got {ref_emb.shape[1]}"
-            )
+            expected = " or ".join(map(str, allowed))
+            rule = f"queries have width {width}, so references must have width {expected}"
+            raise ValueError(f"{rule}, got {ref_emb.shape[1]}")
 
     def _compare(self, query: Tensor, reference: Tensor, pairing: Pairing) -> Tensor:
         with torch.autocast(query.device.type, enabled=False):
@@ -77,5 +71,4 @@ class NormCarryingDistance(BaseDistance, ABC):
             query, reference = query.to(dtype), reference.to(dtype)
             check_squarable("queries", query, _HEADROOM)
             check_squarable("references", reference, _HEADROOM)
-            distances = self.relative(query, reference, pairing)
-            return distances + self.offset(query.shape[1])
+            return self.relative(query, reference, pairing) + self.offset(query.shape[1])

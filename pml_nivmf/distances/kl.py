@@ -11,8 +11,6 @@ from ..functional.ppk import kl_distance
 from ..functional.vmf import mean_resultant_length
 from .base import NormCarryingDistance
 
-_FORMS = ("exact", "paper")
-
 
 class KLDistance(NormCarryingDistance):
     r"""Kullback-Leibler divergence of the reference's vMF from the query's (the paper's d_KL-vMF):
@@ -27,7 +25,7 @@ class KLDistance(NormCarryingDistance):
 
     def __init__(self, form: str = "exact", **kwargs: Any):
         super().__init__(**kwargs)
-        self.form = check_option("form", form, _FORMS)
+        self.form = check_option("form", form, ("exact", "paper"))
 
     def relative(self, query: Tensor, reference: Tensor, pairing: Pairing, whole: bool = True) -> Tensor:
         return kl_distance(query, reference, self.form, pairing, whole)

@@ -15,12 +15,10 @@ from .packing import unpack_nivmf
 
 
 class NivMFReferenceDistance(NormCarryingDistance):
-    """A distance whose references are nivMFs: (C, 2M) from `pack_nivmf`, or (C, M) embeddings, read as K = ‖z‖·I.
-
-    Concentrations enter to the fourth power: float32 takes those from 2e-9 to 5e8, and others raise ValueError.
-    """
+    """A distance whose references are nivMFs: (C, 2M) from `pack_nivmf`, or (C, M) embeddings, read as K = ‖z‖·I."""
 
     packed_references = True
+    uses_query_norm = True
 
     def __init__(self, normalizer: str = "exact", **kwargs: Any):
         super().__init__(**kwargs)
@@ -58,11 +56,11 @@ class NivMFDistance(NivMFReferenceDistance):
 
         d(z, ρ) = −log ρ(z/‖z‖),     log ρ(x) = log C_M(κ̃) + log D + κ̃·cos(Kx, Kμ),   κ̃ = ‖Kμ‖
 
-    References are (C, 2M) from `pack_nivmf`; a plain (C, M) embedding is read as the vMF it is, K = ‖z‖·I.
-
     Args:
         normalizer: "exact" (log D = Σ log κ_m − M·log‖Kx‖, ρ integrates to one) or "paper" (Σ log κ_m − log κ̃).
     """
+
+    uses_query_norm = False
 
     def draw(self, query: Tensor) -> Tensor:
         # A zero vector has no direction: the diagonal stands for it, where ‖Kx‖² is the mean over all directions.

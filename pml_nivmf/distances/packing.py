@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor
 
+from ..functional.finite import first_false
 from ..functional.pairing import at_least_float32, unit_vectors
 
 # An embedding of no length to speak of, read as a reference, is the uniform distribution: K = tiny·I, any direction.
@@ -59,8 +60,6 @@ def _check_positive(concentration: Tensor) -> None:
 
 
 def _check_rows(values: Tensor, fine: Tensor, rule: str) -> None:
-    if torch.compiler.is_compiling():
-        torch._assert_async(fine.all(), rule)
-    elif not bool(fine.all()):
-        row = int((~fine).nonzero()[0])
+    row = first_false(fine, rule)
+    if row is not None:
         raise ValueError(f"{rule}, row {row} is {values[row].tolist()}")

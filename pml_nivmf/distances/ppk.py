@@ -40,3 +40,23 @@ class PPKDistance(NormCarryingDistance):
 
     def slope_per_unit(self, query_concentration: Tensor, dim: int) -> Tensor:
         return self.gamma * mean_resultant_length(self.gamma * query_concentration, dim)
+
+
+class ExpectedLikelihoodDistance(PPKDistance):
+    r"""Negative log expected likelihood of two vMFs, the PPK of order 1 (the paper's d_EL-vMF):
+
+    d(z, p) = −log ∫ ζ_z(x)·ζ_p(x) dx = −log C(‖z‖) − log C(‖p‖) + log C(‖z + p‖)
+    """
+
+    def __init__(self, **kwargs: Any):
+        super().__init__(gamma=1.0, **kwargs)
+
+
+class BhattacharyyaDistance(PPKDistance):
+    r"""Bhattacharyya distance of two vMFs, the PPK of order ½ (the paper's d_B-vMF). It is ≥ 0, and 0 for z = p:
+
+    d(z, p) = −log ∫ √(ζ_z(x)·ζ_p(x)) dx = −½·(log C(‖z‖) + log C(‖p‖)) + log C(½·‖z + p‖)
+    """
+
+    def __init__(self, **kwargs: Any):
+        super().__init__(gamma=0.5, **kwargs)

@@ -1,4 +1,4 @@
-"""vMF and nivMF as citizens of torch.distributions: imports functional only."""
+"""vMF and nivMF as subclasses of torch.distributions.Distribution; imports functional only."""
 
 from .constraints import unit_vector
 from .non_isotropic import NonIsotropicVonMisesFisher

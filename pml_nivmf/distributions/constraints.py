@@ -1,4 +1,4 @@
-"""Constraints that torch.distributions validates arguments and samples with."""
+"""Constraints for torch.distributions' validation of arguments and samples."""
 
 import torch
 from torch import Tensor
@@ -6,7 +6,7 @@ from torch.distributions import constraints
 
 from ..functional.pairing import at_least_float32
 
-# How far from one a length may be; directions computed in half precision are unit to about three digits.
+# Allowed deviation of a length from one; half precision computes unit vectors to about three digits.
 _TOLERANCE = {torch.float64: 1e-6, torch.float32: 1e-4}
 _HALF_TOLERANCE = 1e-2
 
@@ -37,7 +37,7 @@ positive_finite_vector = constraints.independent(_PositiveFinite(), 1)
 
 
 def check_directions(loc: Tensor) -> None:
-    """What no constraint can say: the rank, the width and the type of a tensor of directions."""
+    """Check the rank, the width and the dtype of a tensor of directions, which constraints do not cover."""
     if loc.ndim < 1 or loc.shape[-1] < 2:
         raise ValueError(f"loc must have shape (..., M) with M of at least 2, got {tuple(loc.shape)}")
     if not loc.is_floating_point():

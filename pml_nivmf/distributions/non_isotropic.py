@@ -25,9 +25,9 @@ class NonIsotropicVonMisesFisher(Distribution):
 
         log ρ(x) = log C_M(κ̃) + log D + κ̃·cos(Kx, Kμ)
 
-    With `normalizer="exact"`, log D = Σ log κ_m − M·log‖Kx‖: it is the law of K⁻¹x̃/‖K⁻¹x̃‖ for x̃ ~ vMF(Kμ/κ̃, κ̃), it
-    integrates to one and it is the vMF with concentration c if every κ_m = c. With `normalizer="paper"`,
-    log D = Σ log κ_m − log κ̃ as printed by Kirchhof et al. (2022): a measure, not a probability, so it has no samples.
+    With `normalizer="exact"`, log D = Σ log κ_m − M·log‖Kx‖: ρ is the density of K⁻¹x̃/‖K⁻¹x̃‖ for x̃ ~ vMF(Kμ/κ̃, κ̃).
+    It integrates to one, and equals the vMF with concentration c if every κ_m = c. With `normalizer="paper"`,
+    log D = Σ log κ_m − log κ̃ as printed by Kirchhof et al. (2022): a measure, not a probability: it has no samples.
 
     Args:
         loc: μ, unit vectors of shape (..., M), M ≥ 2.
@@ -74,7 +74,7 @@ class NonIsotropicVonMisesFisher(Distribution):
 
     @property
     def mean(self) -> Tensor:
-        """E x, inside the ball. No closed form is known: by quadrature in float64, see functional.nivmf_mean."""
+        """E x, inside the unit ball, by quadrature in float64; see functional.nivmf_mean."""
         if self.normalizer != "exact":
             raise NotImplementedError(
                 'normalizer="paper" does not integrate to one, so it has no mean: use normalizer="exact"'
@@ -83,7 +83,7 @@ class NonIsotropicVonMisesFisher(Distribution):
 
     @property
     def mode(self) -> Tensor:
-        """The point of highest density: loc for normalizer="paper"; the exact density also weighs 1/‖Kx‖^M."""
+        """The point of highest density: loc for normalizer="paper"; the exact density has a further factor 1/‖Kx‖^M."""
         if self.normalizer == "paper":
             return self.loc
         return _exact_mode(self.loc.detach(), self.concentration.detach())
@@ -114,7 +114,7 @@ def _exact_mode(loc: Tensor, concentration: Tensor) -> Tensor:
     """
     stretched = at_least_float32(concentration * loc)
     spread = at_least_float32(concentration / concentration.amin(-1, keepdim=True)) ** -2  # b, scaled to at most 1
-    # A component that is exactly zero may still grow in the optimum; either sign is then as good.
+    # A component of m that is zero may be non-zero at the maximum; both signs are then equally good.
     pull = stretched.abs().clamp(min=1e-6 * float(torch.finfo(stretched.dtype).eps) ** 0.25)
     dim = loc.shape[-1]
     low, high = torch.full_like(pull[..., :1], dim / 2), dim / 2 / spread.amin(-1, keepdim=True)

@@ -49,7 +49,7 @@ class VonMisesFisher(Distribution):
 
     @property
     def mean(self) -> Tensor:
-        """A_M(κ)·μ, inside the ball: its length says how concentrated the distribution is."""
+        """A_M(κ)·μ, inside the unit ball; its length grows with the concentration."""
         return mean_resultant_length(self.concentration, self.event_shape[0]).unsqueeze(-1) * self.loc
 
     @property

@@ -1,23 +1,23 @@
-"""From a configuration to the objects of a training run; nothing is trained here."""
+"""From a configuration to the objects of a run; nothing is trained here."""
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, TypeAlias
 
 import torch
 from omegaconf import DictConfig, OmegaConf
-from pytorch_metric_learning.testers import GlobalEmbeddingSpaceTester
-from torch import nn
+from pytorch_metric_learning.losses import MultipleLosses
+from torch import Tensor, nn
 
 from ..data import DataSplits, with_closed_set
-from ..metrics import ProbabilisticAccuracyCalculator, lower_is_better
+from ..losses import ProxyLoss, SampledSoftmax
 from ..models import EmbeddingHead, freeze_batch_norm
-from . import data_parallel, mixed_precision, optimization, registry
-from .config import Composed, located
-from .dataset_cache import kept_or_built
-from .distributed import device_of_rank, first_here, seed_everything
-from .errors import ConfigError, nearest
-from .fit import check_trunk, check_type
-from .tester import SharingTester
+from . import data_parallel, registry
+from .config import Composed, ConfigError, located
+from .distributed import device_of_rank, first_on_each_machine, seed_everything
+from .evaluate import Tester, build_testers, check_metrics
 
 _OBJECT_KINDS = {
     "dataset": "dataset",
@@ -29,6 +29,9 @@ _OBJECT_KINDS = {
     "schedule.scheduler": "scheduler",
 }
 _OPTIONAL = ("miner", "sampler", "schedule.scheduler")
+# PML's proxy losses have no rule of their own: their proxies learn this much faster than the model, as ours do.
+_PML_PROXY_RATE = 100.0
+Autocast: TypeAlias = Callable[[], AbstractContextManager[Any]]
 
 
 @dataclass
@@ -43,80 +46,70 @@ class Parts:
     sampler: Any
     optimizers: dict[str, torch.optim.Optimizer]
     schedulers: dict[str, Any]
-    clippers: dict[str, Any]
-    testers: dict[str, GlobalEmbeddingSpaceTester]  # of the splits validation and test
+    clip_norm: float | None  # the largest gradient norm of trunk, head and loss, each
+    testers: dict[str, Tester]  # of the splits validation and test
     device: torch.device
-    scaler: torch.amp.GradScaler | None = None  # of float16 gradients
+    autocast: Autocast  # the context in which trunk and head run
+    scaler: torch.amp.GradScaler | None = None  # for float16 gradients, which underflow otherwise
+
+    def modules(self) -> dict[str, nn.Module]:
+        return {"trunk": self.trunk, "embedder": self.embedder, "loss": self.loss}
+
+    def embed(self, inputs: Tensor) -> Tensor:
+        """Return raw embeddings (n, M) in float32, as the loss sees them."""
+        with self.autocast():
+            embeddings: Tensor = self.embedder(self.trunk(inputs.to(self.device)))
+        return embeddings.float()
+
+    def embedding_scale(self) -> float:
+        """Return the factor by which the loss multiplies embeddings before they are concentrations, or 1."""
+        loss = getattr(self.loss, "probabilistic", None)
+        return 1.0 if loss is None else float(loss.embedding_scale)
 
 
 def build_parts(config: DictConfig) -> Parts:
-    """Build in an order fixed for good, because each part draws from the seeded generators."""
+    """Build all parts, always in the same order: each may draw from the seeded generators."""
     settings = _plain(config)
-    data_parallel.check_batch_size(settings["general"]["batch_size"])
-    device = device_of_rank(pick_device(settings["general"]["device"]))
-    seed_everything(settings["general"]["seed"])
+    general, size = settings["general"], settings["model"]["embedding_size"]
+    data_parallel.check_batch_size(general["batch_size"])
+    device = device_of_rank(pick_device(general["device"]))
+    autocast = _autocast(general["amp"], device)
+    seed_everything(general["seed"])
     data = _build_data(settings)
     trunk = _build_trunk(settings["model"], data, device)
-    size = settings["model"]["embedding_size"]
     embedder = EmbeddingHead(trunk.num_features, size)
-    loss = _one("loss", settings["loss"], "loss", num_classes=data.num_classes, embedding_size=size)
-    for module in (trunk, embedder, loss):
+    loss = registry.build("loss", settings["loss"], "loss", num_classes=data.num_classes, embedding_size=size)
+    modules = {"trunk": trunk, "embedder": embedder, "loss": loss}
+    for module in modules.values():
         module.to(device)
-    mixed_precision.use(settings["general"]["amp"], trunk, embedder)
-    optimizers = optimization.build_optimizers(settings["optimizers"], trunk, embedder, loss)
+    optimizers = _build_optimizers(settings["optimizers"], modules)
     return Parts(
         data=data,
-        trunk=trunk,
-        embedder=embedder,
-        loss=loss,
-        miner=_one("miner", settings["miner"], "miner") if settings["miner"] else None,
+        **modules,
+        miner=registry.build("miner", settings["miner"], "miner") if settings["miner"] else None,
         sampler=_build_sampler(settings, data),
         optimizers=optimizers,
-        schedulers=optimization.build_schedulers(settings["schedule"]["scheduler"], optimizers),
-        clippers=optimization.build_clippers(settings["optimizers"]["clip_norm"], trunk, embedder, loss),
-        testers=_build_testers(settings, device),
+        schedulers=_build_schedulers(settings["schedule"]["scheduler"], optimizers),
+        clip_norm=settings["optimizers"]["clip_norm"],
+        testers=build_testers(settings, device, autocast),
         device=device,
-        scaler=mixed_precision.scaler_for(settings["general"]["amp"], device),
+        autocast=autocast,
+        scaler=torch.amp.GradScaler(device.type) if general["amp"] == "float16" else None,
     )
 
 
 def check_objects(composed: Composed) -> None:
-    """Refuse unknown classes and arguments of all objects, with the file that names them; builds nothing."""
+    """Raise a ConfigError, with the file at fault, for unknown classes, arguments and metrics; build nothing."""
     settings = _plain(composed.config)
-    for path, kind in _OBJECT_KINDS.items():
-        group, _, name = path.partition(".")
-        config = settings[group][name] if name else settings[group]
-        try:
+    try:
+        for path, kind in _OBJECT_KINDS.items():
+            group, _, name = path.partition(".")
+            config = settings[group][name] if name else settings[group]
             if config or path not in _OPTIONAL:
                 registry.check(kind, config, path)
-        except ConfigError as error:
-            raise located(error, composed.sources) from None
-    try:
-        for key in ("metrics", "test_metrics"):
-            _check_metrics(settings["evaluation"][key], f"evaluation.{key}")
-        _check_selection(settings["evaluation"])
+        check_metrics(settings["evaluation"])
     except ConfigError as error:
         raise located(error, composed.sources) from None
-
-
-def _check_metrics(names: list[str], key: str) -> None:
-    for name in names:
-        try:
-            ProbabilisticAccuracyCalculator(include=(name,))  # some names hold a number, as recall_at_5 does
-        except ValueError:
-            known = ProbabilisticAccuracyCalculator().original_function_dict
-            raise ConfigError(f"{key}: unknown metric {name!r}{nearest(name, list(known))}", key=key) from None
-
-
-def _check_selection(evaluation: dict[str, Any]) -> None:
-    select = evaluation["select"]
-    computed = _build_calculator(evaluation, evaluation["metrics"], torch.device("cpu")).get_curr_metrics()
-    if select not in computed:
-        message = f"evaluation.select: {select!r} is not computed{nearest(select, computed)}"
-        raise ConfigError(message, key="evaluation.select")
-    if lower_is_better(select):
-        message = f"evaluation.select: the highest score is chosen, but of {select!r} less is better"
-        raise ConfigError(message, key="evaluation.select")
 
 
 def pick_device(name: str) -> torch.device:
@@ -124,21 +117,17 @@ def pick_device(name: str) -> torch.device:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         device = torch.device(name)
-    except RuntimeError:
-        message = f"general.device: {name!r} is no torch device; use auto, cpu, cuda or cuda:N"
-        raise ConfigError(message, key="general.device") from None
-    if device.type == "cuda" and not torch.cuda.is_available():
-        message = "general.device: cuda was asked for, but torch sees no GPU; use auto or cpu"
-        raise ConfigError(message, key="general.device")
-    if device.type in ("cpu", "cuda"):
-        return device
-    try:
         torch.zeros(1, device=device).item()
-    except (RuntimeError, NotImplementedError) as error:  # torch knows many, few machines have them
+    except (RuntimeError, NotImplementedError, AssertionError) as error:
         reason = str(error).splitlines()[0]
-        message = f"general.device: torch cannot compute on {name!r} here ({reason}); use auto or cpu"
+        message = f"general.device: torch cannot use {name!r} here ({reason}); use auto, cpu, cuda or cuda:N"
         raise ConfigError(message, key="general.device") from error
     return device
+
+
+def _autocast(amp: str, device: torch.device) -> Autocast:
+    """Return a context in which trunk and head multiply in 16 bits; weights, embeddings and losses stay in 32."""
+    return partial(torch.autocast, device.type, getattr(torch, amp, None), enabled=amp != "off")
 
 
 def _plain(config: DictConfig) -> dict[str, Any]:
@@ -147,15 +136,10 @@ def _plain(config: DictConfig) -> dict[str, Any]:
     return plain  # type: ignore[return-value]
 
 
-def _one(kind: str, config: dict[str, Any], path: str, **injected: Any) -> Any:
-    return check_type(kind, registry.build(kind, config, path, **injected), path)
-
-
 def _build_data(settings: dict[str, Any]) -> DataSplits:
-    """The closed set is the same for every loss and every seed."""
-    config, key = settings["dataset"], "evaluation.closed_set_share"
-    data = first_here(lambda: kept_or_built(config, lambda: _one("dataset", config, "dataset")))
-    share = settings["evaluation"]["closed_set_share"]
+    """The images kept out for calibration are the same for every loss and seed."""
+    data = first_on_each_machine(lambda: registry.build("dataset", settings["dataset"], "dataset"))
+    share, key = settings["evaluation"]["closed_set_share"], "evaluation.closed_set_share"
     try:
         return with_closed_set(data, share) if share else data
     except ValueError as error:
@@ -164,7 +148,7 @@ def _build_data(settings: dict[str, Any]) -> DataSplits:
 
 def _build_trunk(settings: dict[str, Any], data: DataSplits, device: torch.device) -> Any:
     shape = data.input_shape
-    trunk = _one("trunk", settings["trunk"], "model.trunk", in_channels=shape[0], num_features=shape[-1])
+    trunk = registry.build("trunk", settings["trunk"], "model.trunk", in_channels=shape[0], num_features=shape[-1])
     check_trunk(trunk, next(iter(settings["trunk"])), shape)
     if settings["freeze_batch_norm"]:
         freeze_batch_norm(trunk)
@@ -172,58 +156,85 @@ def _build_trunk(settings: dict[str, Any], data: DataSplits, device: torch.devic
     return data_parallel.synchronised(trunk, device)
 
 
+def check_trunk(trunk: nn.Module, name: str, shape: tuple[int, ...]) -> None:
+    """Refuse a trunk that does not map items of such a shape to (batch, num_features)."""
+    key, expected = "model.trunk", (1, getattr(trunk, "num_features", None))
+    try:
+        with torch.no_grad():
+            actual = tuple(trunk.eval()(torch.zeros(1, *shape)).shape)
+    except Exception as error:  # whatever a user's forward raises
+        hint = " (for feature vectors use model=features)" if len(shape) == 1 else ""
+        raise ConfigError(f"{key}: {name} cannot take items of shape {shape}{hint}: {error}", key) from error
+    trunk.train()
+    if actual != expected:
+        raise ConfigError(f"{key}: {name} returns {actual}, expected (1, num_features) = {expected}", key)
+
+
 def _build_sampler(settings: dict[str, Any], data: DataSplits) -> Any:
-    batch_size = settings["general"]["batch_size"]
+    batch_size, items = settings["general"]["batch_size"], len(data.train)
     if not settings["sampler"]:
-        if batch_size > len(data.train):
-            message = f"general.batch_size: {batch_size} is more than the {len(data.train)} training items"
+        if batch_size > items:
+            message = f"general.batch_size: {batch_size} is more than the {items} training items"
             raise ConfigError(message, key="general.batch_size")
         return None
-    length = max(len(data.train), batch_size)
+    options = {"labels": data.train.labels, "batch_size": batch_size, "length_before_new_iter": max(items, batch_size)}
     try:
-        return registry.build(
-            "sampler",
-            settings["sampler"],
-            "sampler",
-            labels=data.train.labels,
-            batch_size=batch_size,
-            length_before_new_iter=length,
-        )
-    except ConfigError as error:  # PML's assertions name no numbers
+        return registry.build("sampler", settings["sampler"], "sampler", **options)
+    except ConfigError as error:  # PML's assertions contain no numbers
         numbers = f"general.batch_size is {batch_size}, and there are {data.num_classes} training classes"
         raise ConfigError(f"{error} ({numbers})", key=error.key) from error
 
 
-def _build_testers(settings: dict[str, Any], device: torch.device) -> dict[str, GlobalEmbeddingSpaceTester]:
-    """Validation, every epoch, looks at the metrics that show progress; the test, once, at all."""
-    _check_selection(settings["evaluation"])
-    metrics, more = settings["evaluation"]["metrics"], settings["evaluation"]["test_metrics"]
+# Optimizers: separate rates for trunk, head, proxies, concentrations and temperature ------------------------------
+
+
+def _build_optimizers(settings: dict[str, Any], modules: dict[str, nn.Module]) -> dict[str, torch.optim.Optimizer]:
+    """Return one optimizer of the same class for each module, under the names that PML's trainer expects."""
+    model = settings["model"]
+    registry.check("optimizer", model, "optimizers.model")
+    (name, arguments), *_ = model.items()
+    lr = (arguments or {}).get("lr")
+    if lr is None:
+        raise ConfigError(f"optimizers.model.{name}: lr is missing; the other rates follow from it")
+    _check_takes_sparse_gradients(name, arguments, modules["loss"])
+    embedder_lr = lr if settings["embedder_lr"] is None else settings["embedder_lr"]
+    groups = {
+        "trunk_optimizer": [{"params": list(modules["trunk"].parameters())}],
+        "embedder_optimizer": [{"params": list(modules["embedder"].parameters()), "lr": embedder_lr}],
+        "metric_loss_optimizer": _loss_groups(settings, modules["loss"], lr),
+    }
     return {
-        "validation": _build_tester(settings, metrics, device),
-        "test": _build_tester(settings, list(dict.fromkeys([*metrics, *more])), device),
+        key: registry.build("optimizer", model, "optimizers.model", params=parameters)
+        for key, parameters in groups.items()
+        if any(group["params"] for group in parameters)
     }
 
 
-def _build_tester(settings: dict[str, Any], metrics: list[str], device: torch.device) -> GlobalEmbeddingSpaceTester:
-    return SharingTester(
-        normalize_embeddings=False,  # norms are data; the calculator retrieves by cosine itself
-        batch_size=settings["evaluation"]["batch_size"],
-        dataloader_num_workers=settings["general"]["num_workers"],
-        data_device=device,
-        accuracy_calculator=_build_calculator(settings["evaluation"], metrics, device),
-        end_of_testing_hook=lambda tester: None,
-    )
+def _check_takes_sparse_gradients(optimizer: str, arguments: dict[str, Any], loss: nn.Module) -> None:
+    softmaxes = (getattr(module, "softmax", None) for module in loss.modules() if isinstance(module, ProxyLoss))
+    if not any(isinstance(softmax, SampledSoftmax) and softmax.sparse for softmax in softmaxes):
+        return
+    if hasattr(torch.optim, optimizer) and (optimizer not in ("Adagrad", "SGD") or arguments.get("weight_decay")):
+        remedy = "use Adagrad or SGD, without weight_decay, or sparse: false"
+        raise ConfigError(f"loss: {optimizer} cannot use the gradients of sparse: true; {remedy}", key="loss")
 
 
-def _build_calculator(
-    evaluation: dict[str, Any], metrics: list[str], device: torch.device
-) -> ProbabilisticAccuracyCalculator:
-    try:
-        return ProbabilisticAccuracyCalculator(
-            include=(*metrics, *(f"recall_at_{k}" for k in evaluation["recall_at"])),
-            recall_at=tuple(evaluation["recall_at"]),
-            retrieval=evaluation["retrieval"],
-            device=device,
+def _loss_groups(settings: dict[str, Any], loss: nn.Module, lr: float) -> list[dict[str, Any]]:
+    if isinstance(loss, MultipleLosses):
+        return [group for each in loss.losses for group in _loss_groups(settings, each, lr) if group["params"]]
+    rates = {key: settings[key] for key in ("proxy_lr", "concentration_lr", "temperature_lr")}
+    if hasattr(loss, "param_groups"):
+        return list(loss.param_groups(lr, **rates))  # type: ignore[operator]
+    rate = _PML_PROXY_RATE * lr if rates["proxy_lr"] is None else rates["proxy_lr"]
+    return [{"params": list(loss.parameters()), "lr": rate}]
+
+
+def _build_schedulers(config: dict[str, Any], optimizers: dict[str, torch.optim.Optimizer]) -> dict[str, Any]:
+    if not config:
+        return {}
+    return {
+        key.replace("_optimizer", "_scheduler_by_epoch"): registry.build(
+            "scheduler", config, "schedule.scheduler", optimizer=optimizer
         )
-    except ValueError as error:
-        raise ConfigError(f"evaluation: {error}", key="evaluation") from error
+        for key, optimizer in optimizers.items()
+    }

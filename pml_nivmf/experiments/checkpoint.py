@@ -1,115 +1,143 @@
-"""Checkpoints that a kill at any moment cannot spoil: written whole or not at all, read without running code."""
+"""Checkpoints: everything a run needs to continue with the same numbers, written completely or not at all."""
 
-import json
+import io
 import math
-import os
 import random
-import re
 import warnings
-import zipfile
-from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 import torch
+from omegaconf import DictConfig
+from pytorch_metric_learning.losses import CrossBatchMemory
+from torch import nn
 
-_PARTIAL = ".partial"
-_KEPT = 2  # the newest may be spoilt by a failing disk: the one before it stays
-_REQUIRED = ("epoch", "trunk", "embedder", "loss", "optimizers", "schedulers", "rng", "sampler", "progress", "config")
+from ..files import write_atomically
+from .build import Parts
+from .config import ConfigError, to_yaml
 
-
-def write_atomically(path: Path, write: Callable[[BinaryIO], None]) -> None:
-    """Write beside the target, flush to disk, rename: a reader sees the old file or the new one, never a part."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}{_PARTIAL}")
-    try:
-        with temporary.open("wb") as file:
-            write(file)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
+_CHECKPOINTS = 2  # if a failing disk damages the newest, the one before it is used
+_REQUIRED = ("epoch", "config", "trunk", "embedder", "loss", "optimizers", "schedulers", "rng", "sampler", "progress")
 
 
-def remove_partial(folder: Path) -> None:
-    """What writers left that were killed; call it only where no other process can be writing."""
-    for left_over in folder.rglob(f".*{_PARTIAL}"):
-        left_over.unlink()
+@dataclass
+class Progress:
+    """The course of a run so far."""
+
+    history: list[dict[str, Any]] = field(default_factory=list)  # one row per epoch
+    best_epoch: int = 0
+    best_score: float = -math.inf
+    evaluations_since_best: int = 0
+    seconds: float = 0.0
 
 
-def write_text(path: Path, text: str) -> None:
-    write_atomically(path, lambda file: _ignore(file.write(text.encode())))
+def write_tensors(path: Path, value: dict[str, Any]) -> None:
+    buffer = io.BytesIO()  # torch.save into a file hides the system's error, such as a full disk
+    torch.save(value, buffer)
+    write_atomically(path, lambda file: file.write(buffer.getbuffer()))
 
 
-def write_json(path: Path, value: Any) -> None:
-    """Valid JSON, whatever was measured: see `finite`."""
-    write_text(path, json.dumps(finite(value), indent=1, allow_nan=False))
-
-
-def finite(value: Any) -> Any:
-    """The same with None for NaN and infinities, which JSON has no word for."""
-    if isinstance(value, dict):
-        return {key: finite(entry) for key, entry in value.items()}
-    if isinstance(value, list | tuple):
-        return [finite(entry) for entry in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+# Checkpoints ----------------------------------------------------------------------------------------------------
 
 
 def save(folder: Path, state: dict[str, Any]) -> None:
-    """Save `state` as the checkpoint of its epoch and drop all but the newest two."""
-    missing = [key for key in _REQUIRED if key not in state]
-    assert not missing, missing
-    write_atomically(folder / f"epoch-{state['epoch']:05d}.pt", lambda file: torch.save(state, file))
-    for old in _newest_first(folder)[_KEPT:]:
+    """Save `state` as the checkpoint of its epoch and delete all but the newest two."""
+    write_tensors(folder / f"epoch-{state['epoch']:05d}.pt", state)
+    for old in _newest_first(folder)[_CHECKPOINTS:]:
         old.unlink()
 
 
-def load_weights(path: Path) -> dict[str, Any]:
-    """What `torch.save` wrote, without running code; an error that says so if it is anything else."""
-    try:
-        return dict(_load(path))
-    except FileNotFoundError:
-        raise ValueError(f"{path} is missing: start the run again with --overwrite") from None
-    except Exception as error:  # torch raises half a dozen types for a truncated or foreign file
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise ValueError(f"{path} cannot be read ({reason}): start the run again with --overwrite") from error
-
-
 def load_newest(folder: Path) -> dict[str, Any] | None:
-    """The newest readable checkpoint, or None if there is none. A spoilt one is passed over with a warning."""
+    """Return the newest readable checkpoint, or None. Warn about unreadable ones and skip them."""
     for path in _newest_first(folder):
         try:
-            state = _load(path)
-        except Exception as error:  # torch raises half a dozen types for a truncated or foreign file
-            warnings.warn(
-                f"{path} cannot be read ({type(error).__name__}): falling back to the one before", stacklevel=2
-            )
+            state = load_tensors(path)
+        except ValueError as error:
+            warnings.warn(f"{error}; using the checkpoint before it", stacklevel=2)
             continue
-        if not isinstance(state, dict):
-            raise ValueError(f"{path} holds a {type(state).__name__}: it is not a checkpoint of a whole run")
         missing = [key for key in _REQUIRED if key not in state]
         if missing:
-            raise ValueError(
-                f"{path} lacks {', '.join(missing)}: it is not a checkpoint of a whole run. "
-                "Remove it to go on from the one before, or start again with --overwrite"
-            )
-        return dict(state)
+            raise ValueError(f"{path} is not the checkpoint of a run: it lacks {', '.join(missing)}")
+        return state
     return None
 
 
-def _load(path: Path) -> Any:
-    """Without running code, and no larger than its file: torch.save compresses nothing, but torch.load unpacks."""
-    with zipfile.ZipFile(path) as archive:
-        if sum(entry.file_size for entry in archive.infolist()) > path.stat().st_size:
-            raise ValueError("it holds more than its own size, which torch.save does not write")
-    return torch.load(path, map_location="cpu", weights_only=True)
+def load_tensors(path: Path) -> dict[str, Any]:
+    """Load what `write_tensors` wrote, without running code from the file."""
+    try:
+        return dict(torch.load(path, map_location="cpu", weights_only=True))
+    except FileNotFoundError:
+        raise ValueError(f"{path} is missing: start the run again with --overwrite") from None
+    except Exception as error:  # torch raises many types for a truncated or unrelated file
+        raise ValueError(f"{path} cannot be read ({type(error).__name__})") from error
 
 
-def rng_state() -> dict[str, Any]:
-    """torch's, CUDA's, numpy's and Python's generators, in types that load without unpickling code."""
+def _newest_first(folder: Path) -> list[Path]:
+    return sorted(folder.glob("epoch-*.pt"), reverse=True)
+
+
+# State of a run -------------------------------------------------------------------------------------------------
+
+
+def weights(parts: Parts) -> dict[str, dict[str, Any]]:
+    return {name: module.state_dict() for name, module in parts.modules().items()}
+
+
+def state_of(config: DictConfig, parts: Parts, progress: Progress) -> dict[str, Any]:
+    return {
+        "epoch": len(progress.history),
+        "config": to_yaml(config),
+        **weights(parts),
+        "optimizers": {name: optimizer.state_dict() for name, optimizer in parts.optimizers.items()},
+        "schedulers": {name: scheduler.state_dict() for name, scheduler in parts.schedulers.items()},
+        "scaler": None if parts.scaler is None else parts.scaler.state_dict(),
+        "rng": _rng_state(),
+        "memories": {name: (memory.queue_idx, memory.has_been_filled) for name, memory in _memories(parts.loss)},
+        "sampler": {name: torch.as_tensor(np.asarray(order)) for name, order in _orders(parts.sampler).items()},
+        "progress": asdict(progress),
+    }
+
+
+def restore(parts: Parts, state: dict[str, Any], source: str) -> Progress:
+    load_weights(parts, state, source)
+    for name, optimizer in parts.optimizers.items():
+        optimizer.load_state_dict(state["optimizers"][name])
+    for name, scheduler in parts.schedulers.items():
+        scheduler.load_state_dict(state["schedulers"][name])
+    if parts.scaler is not None:
+        parts.scaler.load_state_dict(state["scaler"])
+    for name, order in _orders(parts.sampler).items():
+        order[:] = state["sampler"][name].tolist()
+    for name, memory in _memories(parts.loss):
+        memory.queue_idx, memory.has_been_filled = state["memories"][name]
+    _restore_rng_state(state["rng"])
+    return Progress(**state["progress"])
+
+
+def load_weights(parts: Parts, state: dict[str, Any], source: str) -> None:
+    try:
+        for name, module in parts.modules().items():
+            module.load_state_dict(state[name])
+    except (KeyError, RuntimeError) as error:
+        raise ConfigError(f"{source} does not fit the configuration of its run: {error}") from error
+
+
+def _memories(loss: nn.Module) -> list[tuple[str, CrossBatchMemory]]:
+    """A CrossBatchMemory's state_dict has the embeddings, but not how many there are and where the next ones go."""
+    return [(name, module) for name, module in loss.named_modules() if isinstance(module, CrossBatchMemory)]
+
+
+def _orders(sampler: Any) -> dict[str, Any]:
+    """Return a sampler's lists and arrays of integers: PML's samplers shuffle them in place, so they are state."""
+    attributes = {} if sampler is None else vars(sampler)
+    orders = {name: value for name, value in attributes.items() if isinstance(value, list | np.ndarray) and len(value)}
+    return {name: value for name, value in orders.items() if np.asarray(value).dtype.kind in "iu"}
+
+
+def _rng_state() -> dict[str, Any]:
+    """Return the states of torch's, CUDA's, NumPy's and Python's generators in types that load without pickle."""
     name, keys, position, has_gauss, cached = np.random.get_state()
     return {
         "torch": torch.get_rng_state(),
@@ -119,7 +147,7 @@ def rng_state() -> dict[str, Any]:
     }
 
 
-def restore_rng_state(state: dict[str, Any]) -> None:
+def _restore_rng_state(state: dict[str, Any]) -> None:
     torch.set_rng_state(state["torch"])
     if torch.cuda.is_available() and state["cuda"]:
         torch.cuda.set_rng_state_all(state["cuda"][: torch.cuda.device_count()])  # there may be fewer GPUs now
@@ -127,12 +155,3 @@ def restore_rng_state(state: dict[str, Any]) -> None:
     np.random.set_state((name, np.array(keys, dtype=np.uint32), position, has_gauss, cached))
     version, numbers, gauss = state["python"]
     random.setstate((version, tuple(numbers), gauss))
-
-
-def _newest_first(folder: Path) -> list[Path]:
-    found = [path for path in folder.glob("epoch-*.pt") if re.fullmatch(r"epoch-\d+\.pt", path.name)]
-    return sorted(found, reverse=True)
-
-
-def _ignore(_: object) -> None:
-    """For writers whose return value is of no use."""

@@ -1,202 +1,202 @@
-"""The same data, model and schedule under several losses and seeds, and a table of what came out."""
+"""Train the same data, model and schedule under several losses and seeds, and tabulate the test metrics."""
 
-import contextlib
 import io
 import json
 import multiprocessing
 import os
+import re
+import signal
 import sys
-import time
-from collections.abc import Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import torch
 from omegaconf import DictConfig
+from rich.console import Console
+from rich.table import Table
 from tqdm import tqdm
 
-from ..reports.tables import Row, summarise
+from ..files import write_json, write_text
+from ..reports import tables
 from . import registry, run
 from .build import check_objects
-from .config import Composed, compose, differences, load_saved
-from .config_files import COMMAND_LINE, loss_class
-from .errors import ConfigError, nearest
-from .interrupts import check, children_wait_with_interrupts, end_on_interrupt, end_with_parent
+from .config import COMMAND_LINE, Composed, ConfigError, compose, differences, load_saved, loss_class, nearest
 
-_POLL_SECONDS = 0.5
+_SHOWN_METRICS = 3  # fit in a terminal of 80 columns; the saved table has all
 
 
 @dataclass(frozen=True)
 class Job:
     """One run of a comparison."""
 
-    loss: str
-    seed: int
+    label: str  # of the row in the table
     config: DictConfig
     folder: Path
-    overwrite: bool = False
 
 
 def plan(
-    name: str,
-    losses: Sequence[str],
-    seeds: int | None,
-    overrides: Sequence[str],
-    folder: Path,
-    overwrite: bool = False,
-    vary: str | None = None,
+    name: str, losses: Sequence[str], seeds: int | None, overrides: Sequence[str], folder: Path, vary: str = ""
 ) -> list[Job]:
-    """One job a loss, varied value and seed; composing them all checks every configuration before any training."""
-    first = compose(name, overrides)
+    """One job for each loss, value of `vary` (`KEY=VALUE,VALUE,…`) and seed, all checked before any training."""
+    first, suffixes = compose(name, overrides), _suffixes(vary)
     start = first.config.general.seed
-    names = list(losses) or first.compare or [first.loss_variant]
-    check_effect(names, overrides)
-    _check_place_and_loss(first, names, overrides)
     jobs = []
-    for loss in names:
-        for label, varied in _varied(loss, vary):
-            for seed in range(start, start + (first.seeds if seeds is None else seeds)):
+    for loss, texts in overrides_of_losses(first, losses, [*overrides, *suffixes]).items():
+        common = [text for text in texts if text not in suffixes]
+        for varied in [[text] for text in texts if text in suffixes] or [[]]:
+            label = "".join([Path(loss).stem, *map(suffixes.__getitem__, varied)])
+            for seed in range(start, start + (seeds or first.seeds)):
                 target = folder / label / f"seed-{seed}"
-                own = [text for text in (*overrides, *varied) if concerns(text, loss)]
-                settings = [*own, f"loss={loss}", f"general.seed={seed}", f"general.run_dir={json.dumps(str(target))}"]
-                composed = compose(name, settings)
-                check_objects(composed)
-                check_class(composed, loss)
-                if not overwrite:
-                    _check_same(composed.config, target)
-                jobs.append(Job(label, seed, composed.config, target, overwrite))
-    if len({job.folder for job in jobs}) < len(jobs):
-        raise ConfigError(f"two rows go by one name: {', '.join(dict.fromkeys(job.loss for job in jobs))}")
+                jobs.append(Job(label, compose_loss(name, loss, common + varied, seed, target), target))
     return jobs
 
 
-def _varied(loss: str, vary: str | None) -> list[tuple[str, list[str]]]:
-    """(label, overrides) of a loss: one, or one for each of the values in `KEY=VALUE,VALUE,…`."""
-    stem = Path(loss).stem
-    if vary is None:
-        return [(stem, [])]
-    key, equals, values = vary.partition("=")
-    if not equals or not values:
-        raise ConfigError(f"--vary takes KEY=VALUE,VALUE,…, got {vary!r}")
-    if "/" in values or "\\" in values or "\0" in values:
-        raise ConfigError(f"--vary {vary!r}: runs are kept in folders of that name, which paths cannot be part of")
-    if not concerns(vary, loss):
-        raise ConfigError(f"--vary {key}: {loss} is a {loss_class(loss)}; name its own arguments, or other --losses")
-    return [(f"{stem}-{key.split('.')[-1]}-{value}", [f"{key}={value}"]) for value in values.split(",")]
+def _suffixes(vary: str) -> dict[str, str]:
+    """{override: suffix of the label} for each value of `KEY=VALUE,VALUE,…`."""
+    key, _, values = vary.partition("=")
+    if vary and (not values or "/" in values):  # values become names of folders
+        raise ConfigError(f"--vary takes KEY=VALUE,VALUE,… with values that are not paths, got {vary!r}")
+    return {f"{key}={value}": f"-{key.split('.')[-1]}-{value}" for value in values.split(",") if value}
 
 
-def _check_place_and_loss(first: Composed, losses: Sequence[str], overrides: Sequence[str]) -> None:
-    """Both have options of their own, which would win in silence."""
-    keys = [text.partition("=")[0] for text in overrides]
-    if "general.run_dir" in keys:
-        raise ConfigError(f"{COMMAND_LINE}: general.run_dir is one run's folder: choose that of several with --dir")
-    if "loss" in keys and first.variants["loss"] and first.loss_variant not in losses:
-        raise ConfigError(f"{COMMAND_LINE}: loss={first.loss_variant} is not compared: choose losses with --losses")
+def overrides_of_losses(first: Composed, losses: Sequence[str], overrides: Sequence[str]) -> dict[str, list[str]]:
+    """The losses to run, by default the experiment's, each with the overrides that apply to it."""
+    names = list(losses) or first.compare or [first.loss_variant]
+    if len({Path(name).stem for name in names}) < len(names):
+        raise ConfigError(f"two losses go by one name: {', '.join(names)}")
+    classes = {name: loss_class(name) for name in names}
+    targets = [(text, target_class(text, classes.values(), COMMAND_LINE)) for text in overrides]
+    return {name: [text for text, target in targets if target in (None, classes[name])] for name in names}
 
 
-def check_effect(losses: Sequence[str], overrides: Sequence[str]) -> None:
-    """Refuse overrides that would have no effect."""
-    for text in overrides:
-        key = text.partition("=")[0]
-        if not any(concerns(text, loss) for loss in losses):
-            classes = sorted({loss_class(loss) for loss in losses})
-            hint = nearest(key.split(".")[1], classes)
-            raise ConfigError(f"{COMMAND_LINE}: {key}: no loss here is of that class{hint}")
+def target_class(override: str, classes: Iterable[str], where: str) -> str | None:
+    """`loss.ClassName.argument=…` applies to losses of that class, which must be one of `classes`; others to all."""
+    key = re.split("[=~]", override)[0]
+    group, _, rest = key.partition(".")
+    name = rest.partition(".")[0]
+    if key == "general.run_dir":
+        raise ConfigError(f"{where}: general.run_dir is the folder of one run: choose that of several with --dir")
+    if group == "loss" and name not in classes:
+        hint = "choose losses with --losses, set arguments with loss.ClassName.argument"
+        raise ConfigError(f"{where}: {key}: {hint}{nearest(name, sorted(classes))}")
+    return name if group == "loss" else None
 
 
-def concerns(override: str, loss: str) -> bool:
-    """`loss.SomeLoss.argument=…` is for the losses of that class; everything else is for all."""
-    parts = override.partition("=")[0].split(".")
-    return parts[0] != "loss" or len(parts) < 2 or parts[1].split("~")[0] == loss_class(loss)
+def compose_loss(experiment: str, loss: str, overrides: Sequence[str], seed: int, folder: Path) -> DictConfig:
+    """The checked configuration of one run with this loss."""
+    placement = [f"general.seed={seed}", f"general.run_dir={json.dumps(str(folder))}"]
+    composed = compose(experiment, [*overrides, *placement, f"loss={loss}"])
+    check_objects(composed)
+    chosen, expected = next(iter(composed.config.loss)), loss_class(loss)
+    if chosen != expected:
+        remedy = "set arguments of losses under per_loss, or as loss.ClassName.argument=value"
+        raise ConfigError(f"{loss} is a {expected}, but {experiment} makes it a {chosen}: {remedy}")
+    return composed.config
 
 
-def check_class(composed: Composed, loss: str) -> None:
-    """Every row of the table must be what its name says, whatever the experiment's own `loss` section holds."""
-    found = next(iter(composed.config.loss))
-    if found != loss_class(loss):
-        raise ConfigError(
-            f"{loss} is a {loss_class(loss)}, but the configuration makes it a {found}: to compare losses, give their "
-            "arguments under per_loss or as loss.ClassName.argument=value, or add variants"
-        )
+def changed_keys(job: Job) -> list[str]:
+    """The keys in which the job differs from the run in its folder, if there is one."""
+    if not run.is_begun(job.folder):
+        return []
+    return differences(job.config, load_saved(job.folder / "config.yaml"), ("general.run_dir", "general.threads"))
 
 
-def _check_same(config: DictConfig, folder: Path) -> None:
-    """A run that is there already may stand for a job only if it is the same one."""
-    if (folder / "config.yaml").exists():
-        ignore = ("general.run_dir", "general.threads")
-        changed = differences(config, load_saved(folder / "config.yaml"), ignore)
-        if changed:
-            raise ConfigError(
-                f"{folder} holds a run with another {', '.join(changed)}: choose another --dir, or pass --overwrite"
-            )
+def run_jobs(jobs: Sequence[Job], workers: int, plugins: Sequence[str] = (), overwrite: bool = False) -> None:
+    """Run jobs in parallel. Finished runs are reused, unfinished ones resumed, unless they are overwritten."""
+    for job in () if overwrite else jobs:
+        if changed := changed_keys(job):
+            remedy = "choose another --dir, or pass --overwrite"
+            raise ConfigError(f"{job.folder} contains a run with another {', '.join(changed)}: {remedy}")
+    with tqdm(total=sum(job.config.general.epochs for job in jobs), unit="epoch") as bar:
+        work, progress = partial(_run_job, overwrite=overwrite), lambda: bar.update(sum(map(_epochs, jobs)) - bar.n)
+        in_processes(work, jobs, workers, plugins, progress)
 
 
-def run_jobs(jobs: Sequence[Job], workers: int, plugins: Sequence[str] = ()) -> list[Row]:
-    """Run jobs side by side, each on one thread; finished ones are taken as they are, unfinished ones are resumed."""
-    epochs = sum(job.config.general.epochs for job in jobs)
+def _run_job(job: Job, overwrite: bool) -> None:
+    if run.is_begun(job.folder) and not overwrite:
+        run.resume(job.folder)
+    else:
+        run.start(job.config, job.folder, overwrite)
+
+
+def _epochs(job: Job) -> int:
+    history = job.folder / "history.json"
+    return len(json.loads(history.read_text())) if history.exists() else 0
+
+
+def in_processes(
+    work: Callable[[Any], None],
+    tasks: Sequence[Any],
+    workers: int,
+    plugins: Sequence[str] = (),
+    progress: Callable[[], object] = lambda: None,
+) -> None:
+    """Call `work` with each task in one of several processes, and `progress` every second.
+
+    An error or Ctrl-C ends everything at once, instead of waiting for running trainings.
+    """
     context = multiprocessing.get_context("spawn")  # torch's threads do not survive a fork
-    with (
-        ProcessPoolExecutor(
-            workers, mp_context=context, initializer=_prepare_worker, initargs=(list(plugins),)
-        ) as pool,
-        tqdm(total=epochs, unit="epoch", file=sys.stderr, mininterval=_refresh_seconds()) as bar,
-    ):
-        others = multiprocessing.active_children()
-        try:
-            with children_wait_with_interrupts():
-                futures = {pool.submit(_run_job, job): job for job in jobs}
-            _watch(futures, bar)
-        except BaseException:
-            for worker in set(multiprocessing.active_children()) - set(others):
-                worker.terminate()  # the pool would wait for their trainings
-            raise
-    return summarise([(job.loss, json.loads((job.folder / "summary.json").read_text())) for job in jobs])
+    pool = ProcessPoolExecutor(workers, context, initializer=_prepare_worker, initargs=(plugins,))
+    try:
+        handler = signal.signal(signal.SIGINT, signal.SIG_IGN)  # workers inherit this: Ctrl-C reaches them, too
+        pending = {pool.submit(work, task) for task in tasks}
+        signal.signal(signal.SIGINT, handler)
+        while pending:
+            done, pending = wait(pending, timeout=1.0, return_when=FIRST_COMPLETED)
+            for future in done:
+                future.result()  # raises the error of the task
+            progress()
+    except BrokenProcessPool:
+        raise ChildProcessError("a worker process ended unexpectedly: is there enough memory?") from None
+    except BaseException:
+        for process in list(pool._processes.values()):
+            process.terminate()
+        raise
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
-def default_workers(jobs: int) -> int:
-    return max(1, min(jobs, os.cpu_count() or 1))
-
-
-def _refresh_seconds() -> float:
-    """How often the bar is drawn: a file keeps every line, a terminal the last."""
-    return _POLL_SECONDS if sys.stderr.isatty() else 30.0
-
-
-def _prepare_worker(plugins: list[str]) -> None:
-    end_on_interrupt()
-    end_with_parent()
+def _prepare_worker(plugins: Sequence[str]) -> None:
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    sys.stderr = io.StringIO()  # PML's progress bars: the command has one for all
+    torch.set_num_threads(1)
     for plugin in plugins:
         registry.load_plugin(plugin)
 
 
-def _run_job(job: Job) -> None:
-    job.config.general.threads = 1
-    with contextlib.redirect_stderr(io.StringIO()):  # PML's own bars, one an epoch: the comparison has one for all
-        if (job.folder / "config.yaml").exists() and not job.overwrite:
-            run.resume(job.folder)
-        else:
-            run.start(job.config, job.folder, job.overwrite)
+def _end_with_parent() -> None:
+    """Workers of a killed command would wait for work for ever."""
+    multiprocessing.parent_process().join()  # type: ignore[union-attr]
+    os._exit(1)
 
 
-def _watch(futures: dict["Future[None]", Job], bar: Any) -> None:
-    """Follow the runs' histories until all are done; the first failure is raised as it is."""
-    while True:
-        done = [future for future in futures if future.done()]
-        for future in done:
-            future.result()
-        bar.update(sum(_epochs_done(job) for job in futures.values()) - bar.n)
-        running = [job for future, job in futures.items() if future.running()]
-        bar.set_description(", ".join(f"{job.loss} {job.seed}" for job in running[:2]), refresh=False)
-        if len(done) == len(futures):
-            bar.update(bar.total - bar.n)  # early stopping leaves epochs out
-            return
-        check()
-        time.sleep(_POLL_SECONDS)
+def write_results(name: str, jobs: Sequence[Job], folder: Path) -> None:
+    """Print the table, and save tables and report in the folder."""
+    from ..reports.page import write_report
+
+    rows = tables.summarise([(job.label, json.loads((job.folder / "summary.json").read_text())) for job in jobs])
+    _show(name, rows)
+    write_text(folder / "comparison.md", tables.as_markdown(rows) + "\n")
+    write_json(folder / "comparison.json", tables.as_json(rows))
+    print(f"runs and tables in {folder}")
+    print(f"report: {write_report([job.folder for job in jobs], folder / 'report.html')}")
 
 
-def _epochs_done(job: Job) -> int:
-    try:
-        return len(json.loads((job.folder / "history.json").read_text()))
-    except FileNotFoundError:
-        return 0
+def _show(title: str, rows: Sequence[tables.Row]) -> None:
+    """Print the test metrics of losses, mean ± deviation and interval."""
+    metrics = tables.ordered_metrics(rows)[:_SHOWN_METRICS]
+    table = Table(title=f"{title}: test metrics in percent, mean ± deviation\n\\[95% interval of the mean], * best")
+    table.add_column("loss", overflow="fold")  # a long name is broken into lines, a number is not
+    for metric in metrics:
+        table.add_column(tables.short_name(metric), justify="right", no_wrap=True)
+    for row in rows:
+        marks = ["* " if tables.best_loss(rows, metric) == row.loss else "" for metric in metrics]
+        cells = [tables.cell(row, metric).replace(" [", "\n\\[") for metric in metrics]
+        table.add_row(row.loss, *map(str.__add__, marks, cells))
+    Console().print(table)

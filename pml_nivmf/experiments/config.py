@@ -1,4 +1,4 @@
-"""From names and overrides to one checked configuration.
+"""From an experiment's name and overrides to one checked configuration.
 
 An experiment file names variants of groups and says only what differs:
 
@@ -9,121 +9,253 @@ An experiment file names variants of groups and says only what differs:
     general: {epochs: 8}
     per_loss: {proxy_nca: {optimizers: {proxy_lr: 0.1}, groups: {schedule: step}}}      # only where that loss is chosen
 
-For each group, `GROUP/default.yaml` comes first, then the named variants in order, then the experiment's own section,
-then that of `per_loss` for the chosen variant of `loss`, then the command line: `general.epochs=3`, `loss=proxy_anchor`
-(a variant), `loss.NonIsotropicVMFLoss.n_samples=5`.
-Mappings merge key by key; an object `{ClassName: …}` is replaced where the class differs. `key~OVERRIDE~` replaces
-instead of merging, `key~DELETE~` removes a key, in files and on the command line.
+Merged in this order: `GROUP/default.yaml`, the named variants, the experiment's sections, those of `per_loss` for the
+chosen loss, the command line: `general.epochs=3`, `loss=cos` (a variant, or the path of a YAML file),
+`loss.ProxyAnchorLoss.alpha=16`. Mappings merge key by key; an object `{ClassName: …}` is replaced where the class
+differs. `key~OVERRIDE~` replaces instead of merging, `key~DELETE~` removes a key. `${general.epochs}` refers to another
+value; configurations run no code and do not read the environment.
 """
 
+import difflib
+import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
+import yaml
 from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import ConfigKeyError, OmegaConfBaseException
 
 from ..checks import check_count
-from . import per_loss
-from .config_checks import as_names, check_keys, checked, source_of
-from .config_files import COMMAND_LINE, find_experiment, find_variant, load, mapping, parse_yaml
-from .errors import ConfigError
-from .merging import DELETE, merge
-from .schema import GROUPS
+from .schema import CHECKS, GROUPS, ExperimentConfig
 
-_EXPERIMENT_KEYS = ("description", "groups", "compare", "seeds", "per_loss", "sweep", *GROUPS)
-_DEFAULT_SEEDS, _MOST_SEEDS = 5, 1000
+COMMAND_LINE = "command line"
+_OVERRIDE, _DELETE = "~OVERRIDE~", "~DELETE~"
+# Keys of an experiment's file beside `groups` and the groups, with their defaults.
+_OPTIONS = {"description": "", "compare": [], "seeds": 5, "per_loss": {}, "sweep": None}
+_YAML = (".yaml", ".yml")
+_REFERENCE = re.compile(r"\$\{\w+(\.\w+)*\}")
+_Layer = tuple[str, dict[str, Any]]  # source and values
+
+
+class ConfigError(ValueError):
+    """A configuration that cannot be run; `key` is the dotted key at fault, if there is one."""
+
+    def __init__(self, message: str, key: str | None = None):
+        super().__init__(message)
+        self.key = key
 
 
 @dataclass
 class Composed:
-    """A checked configuration and where it came from."""
+    """A checked configuration and where it comes from."""
 
     name: str
-    description: str
     config: DictConfig
-    variants: dict[str, list[str]]  # the names chosen in each group
+    loss_variant: str
     compare: list[str]  # losses that `compare` runs by default
     seeds: int  # seeds that `compare` runs by default
-    sources: dict[str, str] = field(default_factory=dict)  # dotted key -> file it was last set in
-    sweep: Any = None  # the section as it stands in the file; `sweeps.section` reads it
+    sources: dict[str, str]  # dotted key -> file that set it last
+    sweep: Any  # the file's section as it is
 
-    @property
-    def loss_variant(self) -> str:
-        """The name that the loss goes by."""
-        return _loss_variant(self.variants)
+
+def nearest(name: str, valid: Sequence[str]) -> str:
+    """': did you mean X?', or the list of valid names if none is similar."""
+    close = difflib.get_close_matches(name, list(valid), n=1, cutoff=0.5)
+    return f": did you mean {close[0]!r}?" if close else f": known are {', '.join(sorted(valid)) or 'none'}"
+
+
+def located(error: ConfigError, sources: dict[str, str]) -> ConfigError:
+    """The same error, preceded by the file that set the key at fault."""
+    if error.key is None:
+        return error
+    key = error.key.partition("[")[0]
+    while key and key not in sources:
+        key = key.rpartition(".")[0]
+    return ConfigError(f"{sources.get(key, 'defaults')}: {error}")
+
+
+def config_folder() -> Path:
+    """`experiment_configs` of the checkout, or the copy inside an installed package."""
+    package = Path(__file__).parents[1]
+    installed = package / "experiment_configs"
+    return installed if installed.exists() else package.parent / "experiment_configs"
+
+
+def variant_names(group: str) -> list[str]:
+    """The packaged variants of a group or, for the group "experiment", all experiments."""
+    paths = [path.relative_to(_folder(group)) for path in _folder(group).rglob("*.yaml") if path.name != "tuned.yaml"]
+    return sorted(path.with_suffix("").as_posix() for path in paths if path.parts[0] not in GROUPS)
+
+
+def _folder(group: str) -> Path:
+    return config_folder() / ("" if group == "experiment" else group)
+
+
+def find_variant(group: str, name: str, source: str = COMMAND_LINE) -> Path:
+    """The file of a variant or an experiment, by name or by a user's path."""
+    if name.endswith(_YAML):
+        if not Path(name).exists():
+            raise ConfigError(f"{source}: {group}: there is no file {name}")
+        return Path(name)
+    if name not in variant_names(group):
+        raise ConfigError(f"{source}: unknown {group} {name!r}{nearest(name, variant_names(group))}")
+    return _folder(group) / f"{name}.yaml"
+
+
+def experiment_name(name_or_path: str) -> str:
+    """The name of the experiment's run folders: a packaged experiment's name, or the stem of a user's file."""
+    return Path(name_or_path).stem if name_or_path.endswith(_YAML) else name_or_path
+
+
+def loss_class(variant: str) -> str:
+    """The class that a variant of the group `loss` names."""
+    return str(next(iter(load(find_variant("loss", variant)))))
+
+
+def load(path: Path) -> dict[str, Any]:
+    return _parse(path.read_text(encoding="utf-8"), str(path))
+
+
+def _parse(text: str, source: str) -> dict[str, Any]:
+    """A YAML mapping as plain data; references are checked but not resolved yet."""
+    try:
+        content = OmegaConf.to_container(OmegaConf.create(text))
+    except (yaml.YAMLError, OmegaConfBaseException, ValueError, AssertionError) as error:
+        raise ConfigError(f"{source} is not YAML that can be read: {error}") from None
+    if "${" in _REFERENCE.sub("", str(content)):  # OmegaConf would run ${oc.env:HOME}
+        raise ConfigError(f"{source}: only references to other values, such as ${{general.epochs}}, are allowed")
+    return _mapping(content, source)
+
+
+def _mapping(value: Any, where: str) -> dict[str, Any]:
+    if not isinstance(value, dict | None):
+        raise ConfigError(f"{where} must be a mapping, got {value!r}")
+    return value or {}
 
 
 def compose(name_or_path: str, overrides: Sequence[str] = ()) -> Composed:
     """The configuration of an experiment, by name or by path of a YAML file, with command-line overrides."""
-    path = find_experiment(name_or_path)
-    experiment = load(path)
-    check_keys(experiment, _EXPERIMENT_KEYS, "", str(path), mergeable=GROUPS)
-    assignments = [_parse_override(text) for text in overrides]
-    groups = experiment.get("groups", {})
-    loss = _loss_variant(_choose_variants(groups, assignments, path))
-    section = per_loss.section_for(loss, experiment.get("per_loss", {}), path)
-    variants = _choose_variants(groups | section.pop("groups", {}), assignments, path)
-    merged, sources = _merge_variants(variants, assignments, path)
-    own = {key: value for key, value in experiment.items() if key.split("~")[0] in GROUPS}
-    merge(merged, own, str(path), "", sources)
-    merge(merged, section, per_loss.source_name(loss, path), "", sources)
-    for assignment in assignments:
-        if assignment.variants is None:
-            merge(merged, assignment.nested(), COMMAND_LINE, "", sources)
-    config = checked(merged, sources)
+    path = find_variant("experiment", name_or_path)
+    experiment, source = load(path), str(path)
+    options: dict[str, Any] = {key: experiment.pop(key, default) for key, default in _OPTIONS.items()}
+    layers = [(source, experiment), *((COMMAND_LINE, _parse_override(text)) for text in overrides)]
+    layers.insert(1, _section_of(_variants(layers)["loss"][-1], options["per_loss"], source))
+    variants = _variants(layers)
+    files = [(group, find_variant(group, name, source)) for group in GROUPS for name in variants[group]]
+    merged: dict[str, Any] = {}
+    sources: dict[str, str] = {}
+    for layer_source, values in [*((str(file), {group: load(file)}) for group, file in files), *layers]:
+        _merge(merged, values, layer_source, sources)
+    merged.pop("groups", None)
     return Composed(
         name=experiment_name(name_or_path),
-        description=str(experiment.get("description", "")),
-        config=config,
-        variants=variants,
-        compare=_losses_to_compare(experiment, path),
-        seeds=_seeds(experiment, path),
+        config=_checked(merged, sources),
+        loss_variant=variants["loss"][-1],
+        compare=_read_names("loss", options["compare"], f"{source}: compare"),
+        seeds=check_count(f"{source}: seeds", options["seeds"]),
         sources=sources,
-        sweep=experiment.get("sweep"),
+        sweep=options["sweep"],
     )
 
 
-def experiment_name(name_or_path: str) -> str:
-    """What run folders are called after: a packaged experiment's name as it is, or the stem of a user's file."""
-    return Path(name_or_path).stem if name_or_path.endswith((".yaml", ".yml")) else name_or_path
+def _section_of(loss: str, sections: Any, source: str) -> _Layer:
+    """The section of `per_loss` for the chosen loss."""
+    sections = _mapping(sections, f"{source}: per_loss")
+    _read_names("loss", list(sections), f"{source}: per_loss")
+    return f"{source}: per_loss.{loss}", _mapping(sections.get(loss), f"{source}: per_loss.{loss}")
 
 
-def _merge_variants(
-    variants: dict[str, list[str]], assignments: list["_Assignment"], path: Path
-) -> tuple[dict[str, Any], dict[str, str]]:
-    """The chosen files of every group, and where each key comes from."""
-    merged: dict[str, Any] = {group: {} for group in GROUPS}
-    sources: dict[str, str] = {}
-    from_command_line = {a.key for a in assignments if a.variants is not None}
-    for group, names in variants.items():
-        for name in ["default", *names]:
-            file = find_variant(group, name, COMMAND_LINE if group in from_command_line else str(path))
-            merge(merged, {group: load(file)}, str(file), "", sources)
-    return merged, sources
+def _variants(layers: Sequence[_Layer]) -> dict[str, list[str]]:
+    """The files of each group in the order of merging; the last layer that names variants of a group chooses them."""
+    variants = {group: ["default"] for group in GROUPS}
+    for source, values in layers:
+        for group, names in _mapping(values.get("groups"), f"{source}: groups").items():
+            if group not in GROUPS:
+                raise ConfigError(f"{source}: unknown key 'groups.{group}'{nearest(str(group), GROUPS)}")
+            variants[group] = ["default", *_read_names(group, names, source)]
+    return variants
 
 
-def _seeds(experiment: dict[str, Any], path: Path) -> int:
-    seeds = check_count(f"{path}: seeds", experiment.get("seeds", _DEFAULT_SEEDS))
-    if seeds > _MOST_SEEDS:
-        raise ConfigError(f"{path}: seeds must be at most {_MOST_SEEDS}, got {seeds}")
-    return seeds
-
-
-def _losses_to_compare(experiment: dict[str, Any], path: Path) -> list[str]:
-    names = as_names(experiment.get("compare", []), "compare", str(path))
+def _read_names(group: str, names: Any, source: str) -> list[str]:
+    """One name or a list of names of existing variants."""
+    names = [names] if isinstance(names, str) else names
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise ConfigError(f"{source}: expected the name of a {group} or a list of names, got {names!r}")
     for name in names:
-        find_variant("loss", name, f"{path}: compare")
+        find_variant(group, name, source)
     return names
 
 
-def _loss_variant(variants: dict[str, list[str]]) -> str:
-    return variants["loss"][-1] if variants["loss"] else "default"
+def _parse_override(text: str) -> dict[str, Any]:
+    """`a.b=1` as {a: {b: 1}}, and the choice of a variant, `loss=cos`, as {groups: {loss: cos}}."""
+    key, equals, value_text = text.partition("=")
+    if not equals and not key.endswith(_DELETE):
+        raise ConfigError(f"{COMMAND_LINE}: expected key=value or key{_DELETE}, got {text!r}")
+    value = _parse(f"value: {value_text}", f"{COMMAND_LINE}: {text!r}")["value"]
+    if key in GROUPS and isinstance(value, str | list):
+        key = f"groups.{key}"
+    for part in reversed(key.split(".")):
+        value = {part: value}
+    return value
 
 
-def located(error: ConfigError, sources: dict[str, str]) -> ConfigError:
-    """The same error with the file that set the key at fault in front."""
-    return ConfigError(f"{source_of(error.key, sources)}: {error}") if error.key else error
+def _merge(base: dict[str, Any], new: dict[str, Any], source: str, sources: dict[str, str], parent: str = "") -> None:
+    """Merge `new` into `base`, and note the source of every key."""
+    for key_with_action, value in new.items():
+        key = _without_action(key_with_action)
+        path = f"{parent}.{key}" if parent else key
+        sources[path] = source
+        if key_with_action == key + _DELETE:
+            if key not in base:
+                raise ConfigError(f"{source}: cannot delete {path!r}, which is not set{nearest(key, list(base))}")
+            del base[key]
+        elif path in GROUPS or isinstance(value, dict):
+            value, old = _mapping(value, f"{source}: {path}"), base.get(key)
+            if key_with_action == key + _OVERRIDE or not isinstance(old, dict) or _class_differs(old, value):
+                base[key] = {}
+            _merge(base[key], value, source, sources, path)
+        else:
+            base[key] = value
+
+
+def _without_action(key: Any) -> str:
+    return str(key).removesuffix(_OVERRIDE).removesuffix(_DELETE)
+
+
+def _class_differs(old: dict[str, Any], new: dict[str, Any]) -> bool:
+    """Whether both are objects, `{ClassName: {…}}`, of different classes: arguments of the old must not remain."""
+    items = [*old.items(), *new.items()]
+    are_objects = all(str(key)[:1].isupper() and isinstance(value, dict | None) for key, value in items)
+    return are_objects and not {_without_action(key) for key in new} <= set(old)
+
+
+def _checked(merged: dict[str, Any], sources: dict[str, str]) -> DictConfig:
+    """The merged values with types, defaults and resolved references."""
+    try:
+        config = OmegaConf.merge(OmegaConf.structured(ExperimentConfig), merged)
+        OmegaConf.resolve(config)
+    except OmegaConfBaseException as error:
+        raise located(_explained(error), sources) from None
+    if config.general.amp == "False":  # YAML reads `off` as false
+        config.general.amp = "off"
+    try:
+        for key, check in CHECKS.items():
+            check(key, OmegaConf.select(config, key))
+    except ValueError as error:
+        raise located(ConfigError(str(error), key), sources) from None
+    return config  # type: ignore[return-value]
+
+
+def _explained(error: OmegaConfBaseException) -> ConfigError:
+    key = error.full_key or ""
+    if not isinstance(error, ConfigKeyError):
+        return ConfigError(f"{key}: {str(error).splitlines()[0]}", key)
+    valid = {field.name for field in fields(error.object_type)}  # type: ignore[arg-type]
+    if "." not in key:
+        valid |= {"groups", *_OPTIONS} - {key}
+    return ConfigError(f"unknown key {key!r}{nearest(key.rpartition('.')[2], sorted(valid))}", key)
 
 
 def to_yaml(config: DictConfig) -> str:
@@ -131,75 +263,20 @@ def to_yaml(config: DictConfig) -> str:
 
 
 def load_saved(path: Path) -> DictConfig:
-    """A run folder's configuration, checked like any other."""
-    return _checked_saved(load(path), str(path))
+    """The configuration of a run folder, checked like any other."""
+    return parse_saved(path.read_text(encoding="utf-8"), str(path))
 
 
-def parse_saved(text: Any, source: str) -> DictConfig:
+def parse_saved(text: str, source: str) -> DictConfig:
     """The same from a text, such as a checkpoint's."""
-    try:
-        return _checked_saved(mapping(parse_yaml(str(text)), source), source)
-    except ConfigError:
-        raise
-    except ValueError as error:
-        raise ConfigError(f"{source} holds no configuration: {error}") from None
+    values = _parse(text, source)
+    return _checked(values, dict.fromkeys(values, source))
 
 
-def _checked_saved(values: dict[str, Any], source: str) -> DictConfig:
-    return checked({group: {} for group in GROUPS} | values, dict.fromkeys(GROUPS, source))
-
-
-def differences(first: DictConfig, second: DictConfig, ignore: Sequence[str]) -> list[str]:
+def differences(first: Any, second: Any, ignore: Sequence[str], path: str = "") -> list[str]:
     """Dotted keys in which two configurations differ."""
-    flat = [_flatten(OmegaConf.to_container(config, resolve=True), "") for config in (first, second)]
-    keys = sorted(flat[0].keys() | flat[1].keys())
-    return [key for key in keys if key not in ignore and flat[0].get(key) != flat[1].get(key)]
-
-
-def _flatten(value: Any, path: str) -> dict[str, Any]:
-    if not isinstance(value, dict) or not value:
-        return {path: value}
-    nested = (_flatten(inner, f"{path}.{key}" if path else str(key)) for key, inner in value.items())
-    return {key: inner for part in nested for key, inner in part.items()}
-
-
-# Command line ---------------------------------------------------------------------------------------------------
-
-
-@dataclass
-class _Assignment:
-    key: str
-    value: Any
-    variants: list[str] | None  # names, where the key is a group: `loss=proxy_anchor`
-
-    def nested(self) -> dict[str, Any]:
-        *parents, last = self.key.split(".")
-        result: dict[str, Any] = {last: self.value}
-        for parent in reversed(parents):
-            result = {parent: result}
-        return result
-
-
-def _parse_override(text: str) -> _Assignment:
-    key, equals, value = text.partition("=")
-    if not equals and not key.endswith(DELETE):
-        raise ConfigError(f"{COMMAND_LINE}: expected key=value or key{DELETE}, got {text!r}")
-    try:
-        parsed = parse_yaml(value) if value else None
-    except ValueError as error:
-        reason = str(error).splitlines()[0]
-        raise ConfigError(f"{COMMAND_LINE}: the value of {text[:200]!r} is not YAML: {reason}") from None
-    names = [parsed] if isinstance(parsed, str) else parsed
-    is_choice = key in GROUPS and isinstance(names, list) and all(isinstance(name, str) for name in names)
-    return _Assignment(key, parsed, names if is_choice else None)
-
-
-def _choose_variants(chosen: Any, assignments: list[_Assignment], path: Path) -> dict[str, list[str]]:
-    if not isinstance(chosen, dict):
-        raise ConfigError(f"{path}: groups must be a mapping of group to variant names, got {chosen!r}")
-    check_keys(chosen, GROUPS, "groups", str(path))
-    variants = {group: as_names(chosen.get(group, []), f"groups.{group}", str(path)) for group in GROUPS}
-    for assignment in assignments:
-        if assignment.variants is not None:
-            variants[assignment.key] = assignment.variants
-    return {group: [name for name in names if name != "default"] for group, names in variants.items()}
+    if not isinstance(first, DictConfig) or not isinstance(second, DictConfig):
+        return [] if first == second or path in ignore else [path]
+    paths = {key: f"{path}.{key}" if path else str(key) for key in sorted({*first, *second})}
+    nested = [differences(first.get(key), second.get(key), ignore, inner) for key, inner in paths.items()]
+    return [key for keys in nested for key in keys]

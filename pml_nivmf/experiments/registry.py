@@ -1,13 +1,13 @@
 """The one place where names in a configuration become objects.
 
-Only classes of the modules below can be named, and what a user adds with `register`; a configuration can never reach an
-arbitrary import.
+Only classes of the modules below can be named, and what a user adds with `register`: a configuration cannot import
+anything else.
 """
 
-import importlib.util
 import inspect
-import re
+import runpy
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,87 +15,59 @@ import torch
 from pytorch_metric_learning import distances as pml_distances
 from pytorch_metric_learning import losses as pml_losses
 from pytorch_metric_learning import miners, reducers, regularizers, samplers
+from torch import nn
 
-from .. import data, distances, losses
-from .. import models as trunks
-from .errors import ConfigError, nearest
+from .. import data, distances, losses, models
+from ..losses.softmax import Softmax
+from .config import ConfigError, nearest
 
-# Modules also hold what they import themselves: where a kind has a base class, only its subclasses count.
-_BASES: dict[str, type] = {"optimizer": torch.optim.Optimizer, "scheduler": torch.optim.lr_scheduler.LRScheduler}
-# What the modules below hold for code, and no experiment can be made of.
-_FOR_CODE = {
-    "DataSplits",
-    "DegradedItems",
-    "LabelledItems",
-    "EmbeddingHead",
-    "GatheredLoss",
-    "GatheredMiner",
-    "SelfSupervisedLoss",  # wants a second view of every image
-    "ReduceLROnPlateau",  # wants a metric to step
+Factory = Callable[..., Any]
+# For each kind, where its classes are and the type of its objects.
+_SOURCES: dict[str, tuple[tuple[Any, ...], type]] = {
+    "dataset": ((data,), data.DataSplits),
+    "trunk": ((models,), nn.Module),
+    "loss": ((pml_losses, losses), nn.Module),
+    "softmax": ((losses,), Softmax),
+    "distance": ((pml_distances, distances), nn.Module),
+    "miner": ((miners,), object),
+    "sampler": ((samplers,), object),
+    "reducer": ((reducers,), object),
+    "regularizer": ((regularizers,), object),
+    "optimizer": ((torch.optim,), torch.optim.Optimizer),
+    "scheduler": ((torch.optim.lr_scheduler,), torch.optim.lr_scheduler.LRScheduler),
 }
+# Classes for use in code, and classes that need more than a run provides: a second view of every image, a metric.
+_NOT_NAMED = {"EmbeddingHead", "GatheredLoss", "GatheredMiner", "SelfSupervisedLoss", "ReduceLROnPlateau"}
 
 
-def _can_be_named(kind: str, name: str, value: object) -> bool:
-    if not callable(value) or not name[0].isupper() or name in _FOR_CODE:
+def _can_be_named(name: str, value: object, expected: type) -> bool:
+    """Concrete classes of the expected type, and the functions that load data sets."""
+    if not name[0].isupper() or name in _NOT_NAMED:
         return False
-    if name.startswith("Base") or name.endswith("Mixin") or inspect.isabstract(value) or value in _BASES.values():
-        return False  # what classes are made from, and no object by itself
-    return kind not in _BASES or (inspect.isclass(value) and issubclass(value, _BASES[kind]))
+    if not inspect.isclass(value):
+        return expected is data.DataSplits
+    is_base = name.startswith("Base") or name.endswith("Mixin") or inspect.isabstract(value) or value is expected
+    return issubclass(value, expected) and not is_base
 
 
-_KINDS: dict[str, dict[str, Callable[..., Any]]] = {
-    kind: {
-        name: value for module in modules for name, value in vars(module).items() if _can_be_named(kind, name, value)
-    }
-    for kind, modules in {
-        "dataset": (data,),
-        "trunk": (trunks,),
-        "loss": (pml_losses, losses),
-        "distance": (pml_distances, distances),
-        "miner": (miners,),
-        "sampler": (samplers,),
-        "reducer": (reducers,),
-        "regularizer": (regularizers,),
-        "optimizer": (torch.optim,),
-        "scheduler": (torch.optim.lr_scheduler,),
-    }.items()
+_KINDS: dict[str, dict[str, Factory]] = {
+    kind: {name: item for module in modules for name, item in vars(module).items() if _can_be_named(name, item, type_)}
+    for kind, (modules, type_) in _SOURCES.items()
 }
-_UNEXPECTED = re.compile(r"unexpected keyword argument '(\w+)'")
-# Arguments that hold objects themselves, and what kind they are of.
-_NESTED = {
-    "distance": "distance",
-    "reducer": "reducer",
-    "weight_regularizer": "regularizer",
-    "embedding_regularizer": "regularizer",
-    "probabilistic": "loss",
-    "guidance": "loss",
-    "loss": "loss",  # of CrossBatchMemory
-    "losses": "loss",  # a list, of MultipleLosses
-    "miner": "miner",
-    "miners": "miner",
-}
-
-# Whose numbers are numbers only. A plugin's classes may take more than their defaults show.
-_CHECKED_PACKAGES = ("pml_nivmf", "pytorch_metric_learning", "torch")
-
-# Arguments whose values other parts of the configuration decide.
-_FOLLOWS = {
-    "num_classes": "the training classes",
-    "embedding_size": "model.embedding_size and the head",
-    "in_channels": "the images",
-    "num_features": "the features",
-}
+# Arguments that hold objects are named after their kind, as `weight_regularizer` is, except these.
+_KIND_OF = {"probabilistic": "loss", "guidance": "loss", "losses": "loss", "miners": "miner", "schedulers": "scheduler"}
+# Arguments that no configuration sets.
+_DECIDED = {"num_classes", "embedding_size", "in_channels", "num_features"}
 
 
-# Arguments that are given to every class that has them.
-_INJECTED = {*_FOLLOWS, "labels", "batch_size", "length_before_new_iter", "params", "optimizer"}
-
-
-def register(kind: str, factory: Callable[..., Any], name: str | None = None) -> Callable[..., Any]:
+def register(kind: str, factory: Factory, name: str | None = None) -> Factory:
     """Let configurations name `factory` as an object of `kind`, as in `register("loss", MyLoss)`; returns it."""
+    name = name or factory.__name__
     if kind not in _KINDS:
         raise ConfigError(f"unknown kind {kind!r}{nearest(kind, list(_KINDS))}")
-    _KINDS[kind][name or factory.__name__] = factory
+    if not name[:1].isupper():  # this is how configurations tell objects from other mappings
+        raise ConfigError(f"the name of a {kind} must begin with a capital letter, got {name!r}")
+    _KINDS[kind][name] = factory
     return factory
 
 
@@ -104,156 +76,78 @@ def known(kind: str) -> list[str]:
 
 
 def load_plugin(path: str) -> None:
-    """Run a user's Python file, which calls `register`. It is code the user names, never a configuration."""
-    file = Path(path)
-    if not file.is_file():
-        raise ConfigError(f"there is no plugin file {file}")
-    if file.suffix != ".py":
-        raise ConfigError(f"--plugin takes a Python file, FILE.py, got {file}")
-    spec = importlib.util.spec_from_file_location(f"pml_nivmf_plugin_{file.stem}", file)
-    assert spec is not None
-    assert spec.loader is not None
+    """Run a user's Python file, which calls `register`. Only the user can name it, never a configuration."""
     try:
-        spec.loader.exec_module(importlib.util.module_from_spec(spec))
-    except ImportError as error:
-        raise ConfigError(f"the plugin {file} cannot be imported: {error}") from error
+        runpy.run_path(path, run_name=f"pml_nivmf_plugin_{Path(path).stem}")
+    except (ImportError, OSError, SyntaxError) as error:
+        raise ConfigError(f"the plugin {path} cannot be imported: {error}") from error
 
 
-def build(kind: str, config: dict[str, Any], path: str, **injected: Any) -> Any:
+def check(kind: str, config: Any, path: str) -> None:
+    """Refuse unknown classes and arguments, of nested objects too; builds nothing."""
+    _, arguments, path = _read(kind, config, path)
+    _with_objects(arguments, path, check)
+
+
+def build(kind: str, config: Any, path: str, **injected: Any) -> Any:
     """The object that `{ClassName: {keyword: value}}` describes.
 
-    `injected` values (num_classes, embedding_size, labels, …) are given to every class, nested ones too, that has such
-    a parameter and whose configuration does not set it. Those of the data and the model may not be set to another
-    value.
+    `injected` values (num_classes, embedding_size, labels, …) are passed to every class, nested ones too, that has
+    such a parameter and whose configuration does not set it.
     """
-    check(kind, config, path)
-    _check_injected(config, path, injected)
-    (name, given), *_ = config.items()
-    path, factory, arguments = f"{path}.{name}", _KINDS[kind][name], dict(given or {})
-    for key, nested_kind, value in _nested(arguments):
-        built = [build(nested_kind, one, where, **injected) for where, one in _each(value, f"{path}.{key}")]
-        arguments[key] = built if isinstance(value, list) else built[0]
-    arguments = {key: value for key, value in injected.items() if key in _named_parameters(factory)} | arguments
+    name, arguments, path = _read(kind, config, path)
+    arguments = _with_objects(arguments, path, partial(build, **injected))
+    parameters, _ = _parameters(_KINDS[kind][name])
     try:
-        return factory(**arguments)
-    except (ImportError, MemoryError):  # no fault of the configuration
-        raise
-    except Exception as error:  # PML raises plain ones too
-        unknown = _UNEXPECTED.search(str(error)) if isinstance(error, TypeError) else None
-        if unknown and unknown[1] in arguments:  # **kwargs took it, and what they were handed on to did not
-            message = f"{path}: {name} has no argument {unknown[1]!r}{nearest(unknown[1], _named_parameters(factory))}"
-            raise ConfigError(message, key=f"{path}.{unknown[1]}") from error
-        raise ConfigError(f"{path}: {error}", key=path) from error
+        result = _KINDS[kind][name](**{key: injected[key] for key in injected if key in parameters} | arguments)
+    except Exception as error:  # PML raises plain exceptions too, and a library may be missing
+        raise ConfigError(f"{path}: {error}", path) from error
+    expected = _SOURCES[kind][1]
+    if not isinstance(result, expected):
+        raise ConfigError(f"{path}: a {kind} must be a {expected.__name__}, got a {type(result).__name__}", path)
+    return result
 
 
-def check(kind: str, config: dict[str, Any], path: str) -> None:
-    """Refuse unknown classes and arguments and missing ones, nested ones too, without building anything."""
-    if config == {}:
-        a = "an" if kind.startswith("o") else "a"
-        raise ConfigError(f"{path} is empty: name {a} {kind}, {{ClassName: {{…}}}} (see `pml-nivmf list`)", key=path)
+def _read(kind: str, config: Any, path: str) -> tuple[str, dict[str, Any], str]:
+    """The class name, the arguments and their path in the configuration, all checked except for nested objects."""
     if not isinstance(config, dict) or len(config) != 1:
-        raise ConfigError(f"{path} must be one object, {{ClassName: {{…}}}}, got {config!r}", key=path)
+        raise ConfigError(f"{path} must name one {kind}, {{ClassName: {{…}}}}, got {config!r}", path)
     ((name, arguments),) = config.items()
     if name not in _KINDS[kind]:
-        raise ConfigError(f"{path}: unknown {kind} {name!r}{nearest(name, known(kind))}", key=path)
+        raise ConfigError(f"{path}: unknown {kind} {name!r}{nearest(name, known(kind))}", path)
+    path = f"{path}.{name}"
     if not isinstance(arguments, dict | None):
-        raise ConfigError(f"{path}.{name}: arguments must be a mapping, got {arguments!r}", key=path)
-    parameters = _parameters(_KINDS[kind][name])
+        raise ConfigError(f"{path}: arguments must be a mapping, got {arguments!r}", path)
+    parameters, accepts_any = _parameters(_KINDS[kind][name])
     for key in arguments or {}:
-        if parameters is not None and key not in parameters:
-            message = f"{path}.{name}: {name} has no argument {key!r}{nearest(key, parameters)}"
-            raise ConfigError(message, key=f"{path}.{name}.{key}")
-    _check_complete(_KINDS[kind][name], arguments or {}, f"{path}.{name}")
-    _check_types(_KINDS[kind][name], arguments or {}, f"{path}.{name}")
-    for key, nested_kind, value in _nested(arguments or {}):
-        for where, one in _each(value, f"{path}.{name}.{key}"):
-            check(nested_kind, one, where)
+        if key not in parameters and not accepts_any:
+            message = f"{path}: {name} has no argument {key!r}{nearest(key, sorted(parameters))}"
+            raise ConfigError(message, f"{path}.{key}")
+        if key in _DECIDED:
+            raise ConfigError(f"{path}.{key}: the data and the model decide this: leave it out", f"{path}.{key}")
+    return name, arguments or {}, path
 
 
-def _check_complete(factory: Callable[..., Any], arguments: dict[str, Any], path: str) -> None:
-    kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-    own = inspect.signature(factory).parameters.values()  # what base classes need, the class may give them
-    needed = [p.name for p in own if p.default is p.empty and p.kind in kinds and p.name not in _INJECTED]
-    missing = [name for name in needed if name not in arguments]
-    if missing:
-        raise ConfigError(f"{path} needs {', '.join(missing)}", key=path)
-
-
-def _check_types(factory: Callable[..., Any], arguments: dict[str, Any], path: str) -> None:
-    """Refuse text and collections for what is a number by default: many classes would notice only when they compute.
-
-    Not where the signature announces them, as `pretrained: bool | str = True` does.
-    """
-    if factory.__module__.partition(".")[0] not in _CHECKED_PACKAGES:
-        return
-    of_bases_first = [p for s in reversed(_signatures(factory)) for p in s.parameters.values()]
-    parameters = {parameter.name: parameter for parameter in of_bases_first}
+def _with_objects(arguments: dict[str, Any], path: str, function: Factory) -> dict[str, Any]:
+    """The arguments, with `function(kind, config, path)` in place of objects and of the objects in lists."""
+    result = dict(arguments)
     for key, value in arguments.items():
-        usual = parameters[key].default if key in parameters else None
-        if isinstance(usual, bool | int | float) and isinstance(value, str | list | dict):
-            if re.search(rf"\b{type(value).__name__}\b", str(parameters[key].annotation)):
-                continue
-            kind = "true or false" if isinstance(usual, bool) else "a number"
-            raise ConfigError(f"{path}.{key} must be {kind}, as {usual} is, got {value!r}", key=f"{path}.{key}")
+        kind = _KIND_OF.get(key, key.rpartition("_")[2])
+        if kind in _KINDS and isinstance(value, list):
+            result[key] = [function(kind, inner, f"{path}.{key}[{index}]") for index, inner in enumerate(value)]
+        elif kind in _KINDS and isinstance(value, dict | str):  # `distance: KLDistance` lacks its braces
+            result[key] = function(kind, value, f"{path}.{key}")
+    return result
 
 
-def _check_injected(config: dict[str, Any], path: str, injected: dict[str, Any]) -> None:
-    ((name, arguments),) = config.items()
-    for key in _FOLLOWS:
-        if key in injected and (arguments or {}).get(key, injected[key]) != injected[key]:
-            raise ConfigError(
-                f"{path}.{name}.{key} is {arguments[key]}, but {_FOLLOWS[key]} make it {injected[key]}: leave it out",
-                key=f"{path}.{name}.{key}",
-            )
-
-
-def _nested(arguments: dict[str, Any]) -> list[tuple[str, str, Any]]:
-    """(argument, kind, configuration) of arguments that are objects themselves, or lists of them."""
-    return [(key, _NESTED[key], value) for key, value in arguments.items() if key in _NESTED and value is not None]
-
-
-def _each(value: Any, path: str) -> list[tuple[str, Any]]:
-    """(path, object's configuration) of one object, or of every one in a list."""
-    if not isinstance(value, list):
-        return [(path, value)]
-    return [(f"{path}[{index}]", one) for index, one in enumerate(value)]
-
-
-def _parameters(factory: Callable[..., Any]) -> list[str] | None:
-    """Names of all arguments, or None if any name will do: **kwargs that no base class of ours or PML's takes in."""
-    if inspect.isclass(factory) and _takes_anything(factory):
-        return None
-    return _named_parameters(factory)
-
-
-def _named_parameters(factory: Callable[..., Any]) -> list[str]:
-    """Names of the arguments that signatures spell out; for a class with **kwargs, those of its base classes too."""
-    names: dict[str, None] = {}
-    for signature in _signatures(factory):
-        kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-        names.update((p.name, None) for p in signature.parameters.values() if p.kind in kinds)
-    names.pop("self", None)
-    return list(names)
-
-
-def _signatures(factory: Callable[..., Any]) -> list[inspect.Signature]:
-    """The constructor's signature and, as long as **kwargs hand arguments on, those of the base classes."""
-    if not inspect.isclass(factory):
-        return [inspect.signature(factory)]
-    found: list[inspect.Signature] = []
-    for base in factory.__mro__:
-        if base in (torch.nn.Module, object):
+def _parameters(factory: Factory) -> tuple[set[str], bool]:
+    """The names of the arguments, with those that **kwargs pass to base classes, and whether any name is accepted."""
+    names: set[str] = set()
+    for base in inspect.getmro(factory) if inspect.isclass(factory) else [factory]:
+        if base in (nn.Module, object):
             break
-        found.append(inspect.signature(base.__init__))  # type: ignore[misc]
-        if not _has_kwargs(found[-1]):
-            break
-    return found
-
-
-def _takes_anything(factory: type) -> bool:
-    signatures = _signatures(factory)
-    return bool(signatures) and _has_kwargs(signatures[-1])
-
-
-def _has_kwargs(signature: inspect.Signature) -> bool:
-    return any(p.kind is p.VAR_KEYWORD for p in signature.parameters.values())
+        parameters = inspect.signature(base).parameters.values()
+        names |= {p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
+        if not any(p.kind is p.VAR_KEYWORD for p in parameters):
+            return names, False
+    return names, True

@@ -1,239 +1,211 @@
-"""One training run: config → build → train → evaluate → record, with a checkpoint after every epoch."""
+"""One run: train, evaluate and save a checkpoint after every epoch, test the best epoch."""
 
+import contextlib
 import json
 import math
+import shutil
 import time
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import torch
+from filelock import BaseFileLock, FileLock, Timeout
 from omegaconf import DictConfig
 
+from ..files import finite, remove_partial, write_json, write_text
 from ..losses.collectives import world
-from . import artifacts, checkpoint, divergence, exhaustion, interrupts, locking
-from . import state as run_state
+from . import checkpoint, uncertainty
 from .build import Parts, build_parts
-from .config import differences, load_saved, parse_saved, to_yaml
-from .distributed import entered_on_first, is_first, on_first, seed_rank
-from .errors import ConfigError
-from .records import HistoryFile, NoRecords, Recorder, environment
-from .state import Progress
-from .training import build_trainer, train_epoch, warm_start
+from .checkpoint import Progress
+from .config import ConfigError, differences, load_saved, parse_saved, to_yaml
+from .distributed import is_first, on_first, seed_rank
+from .evaluate import evaluate, test
+from .records import Recorder, environment
+from .train import Trainer, build_trainer, warm_start
 
-_CONFIG, _SUMMARY, _BEST = "config.yaml", "summary.json", "best.pt"
-# A run may be lengthened, moved and given other hardware; anything else would be another run.
+_CONFIG, _SUMMARY, _BEST, _CHECKPOINTS = "config.yaml", "summary.json", "best.pt", "checkpoints"
+# What a run writes after its configuration.
+_OUTPUTS = (_SUMMARY, _BEST, _CHECKPOINTS, "history.json", uncertainty.ITEMS, uncertainty.PICTURES)
+# A run may be resumed with these changed; with any other change it would be another run.
 _MAY_CHANGE = ("general.epochs", "general.run_dir", "general.threads", "general.device", "general.num_workers")
-
 
 OnEpoch = Callable[[dict[str, Any]], bool]
 
 
 def start(config: DictConfig, folder: Path, overwrite: bool = False, trial: OnEpoch | None = None) -> dict[str, Any]:
-    """Run from the beginning in an empty folder; returns the summary.
+    """Start a run in a new folder and return its summary.
 
-    With `trial` it is a trial of a sweep, made cheap: no test metrics, no weights and no logs but the history are kept,
-    and `trial` is called with each epoch's row and may end the run by returning True.
+    Args:
+        trial: for a trial of a sweep, which keeps neither weights nor logs and computes no test metrics; called with
+            each epoch's row of metrics, it ends the run by returning True.
     """
-    on_first(lambda: locking.check_free(folder))
     on_first(lambda: _check_startable(folder, overwrite))
     parts = build_parts(config)
-    with exhaustion.explained(folder), entered_on_first(locking.only_process(folder)):
+    with _only_process(folder):
         on_first(lambda: _begin(config, folder, overwrite))
-        return _run(config, parts, folder, None, trial)
+        return _Run(config, parts, folder, Progress(), trial).execute()
 
 
 def resume(folder: Path) -> dict[str, Any]:
-    """Continue a run from its last whole checkpoint; a finished one only returns its summary."""
-    summary = on_first(lambda: _finished(folder))
+    """Continue a run from its newest readable checkpoint; return the summary of a finished run."""
+    summary = on_first(lambda: _finished_summary(folder))
     if summary is not None:
         return summary
-    with exhaustion.explained(folder), entered_on_first(locking.only_process(folder)):
-        config, state = on_first(lambda: _saved(folder))
-        return _run(config, build_parts(config), folder, state)
+    with _only_process(folder):
+        config, state = on_first(lambda: _load(folder))
+        parts = build_parts(config)
+        progress = Progress() if state is None else checkpoint.restore(parts, state, f"{folder}: the checkpoint")
+        return _Run(config, parts, folder, progress, trial=None).execute()
 
 
-def _run(
-    config: DictConfig, parts: Parts, folder: Path, state: dict[str, Any] | None, trial: OnEpoch | None = None
-) -> dict[str, Any]:
-    if config.general.threads is not None:
-        torch.set_num_threads(config.general.threads)
-    progress = Progress() if state is None else run_state.restore(parts, state, f"{folder}: the checkpoint")
-    if state is None:
-        warm_start(config, parts)
-    first = 1 if state is None else state["epoch"] + 1
-    recorder, writes = _recorder(folder, progress, trial), is_first() and trial is None
-    trainer = build_trainer(config, parts)
-    status = "finished"
-    for epoch in range(first, config.general.epochs + 1):
-        if _should_stop(config, progress):
-            break
-        began = time.perf_counter()
-        seed_rank(config.general.seed, epoch)
-        now = partial(run_state.of_run, config, parts, epoch, progress)
-        evaluates = epoch % config.evaluation.every == 0 or epoch == config.general.epochs
-        with divergence.explained(parts, trainer, epoch, folder, now if writes else None):
-            row = {"epoch": epoch, "train_loss": train_epoch(trainer, epoch)}
-            if evaluates:
-                row |= _evaluate(parts, "validation", epoch)
-        if evaluates and _update_best(config, progress, row) and writes:
-            checkpoint.write_atomically(folder / _BEST, lambda file: torch.save(run_state.weights(parts), file))
-        progress.seconds += time.perf_counter() - began
-        progress.history.append(row)
-        if writes:
-            checkpoint.save(folder / "checkpoints", now())
-        recorder.add(row)
-        if trial is not None and trial(row):
-            status = "pruned"
-            break
-    recorder.close()
-    summary = _summary(config, progress, status)
-    if trial is None:
-        summary |= _test(parts, folder, progress.best_epoch)
-    summary = checkpoint.finite(summary)
-    on_first(lambda: checkpoint.write_json(folder / _SUMMARY, summary))
-    return summary
+class _Run:
+    """The course of a run from its progress so far to its summary."""
+
+    def __init__(self, config: DictConfig, parts: Parts, folder: Path, progress: Progress, trial: OnEpoch | None):
+        self.config, self.parts, self.folder, self.progress, self.trial = config, parts, folder, progress, trial
+        self.status = "finished"
+        self.writes = is_first() and trial is None  # weights, checkpoints and logs
+        self.recorder = Recorder(folder, progress.history) if self.writes else None
+
+    def execute(self) -> dict[str, Any]:
+        if self.config.general.threads is not None:
+            torch.set_num_threads(self.config.general.threads)
+        first = len(self.progress.history) + 1
+        if first == 1:
+            warm_start(self.config, self.parts)
+        trainer = build_trainer(self.config, self.parts, self.after_epoch)
+        seed_rank(self.config.general.seed, first)
+        self.epoch_start = time.perf_counter()
+        if not self._out_of_patience():
+            trainer.train(first, self.config.general.epochs)
+        if self.recorder is not None:
+            self.recorder.close()
+        summary = self._summary() | ({} if self.trial else self._test())
+        on_first(lambda: write_json(self.folder / _SUMMARY, summary))
+        return dict(finite(summary))
+
+    def after_epoch(self, trainer: Trainer) -> bool:
+        """Evaluate, record, save; return whether to continue. PML's trainer calls it after every epoch."""
+        epoch = trainer.epoch
+        row = {"epoch": epoch, "train_loss": trainer.mean_loss()}
+        if epoch % self.config.evaluation.every == 0 or epoch == self.config.general.epochs:
+            row |= evaluate(self.parts, "validation", epoch)
+            self._update_best(row)
+        now = time.perf_counter()
+        self.progress.seconds, self.epoch_start = self.progress.seconds + now - self.epoch_start, now
+        self.progress.history.append(row)
+        if self.recorder is not None:
+            state = checkpoint.state_of(self.config, self.parts, self.progress)
+            checkpoint.save(self.folder / _CHECKPOINTS, state)
+            self.recorder.add(row)
+        if is_first():
+            write_json(self.folder / "history.json", self.progress.history)
+        if self.trial is not None and self.trial(row):
+            self.status = "pruned"
+        seed_rank(self.config.general.seed, epoch + 1)
+        return self.status == "finished" and not self._out_of_patience()
+
+    def _update_best(self, row: dict[str, Any]) -> None:
+        """Keep the weights of the best validation score."""
+        score, progress = row[f"validation_{self.config.evaluation.select}"], self.progress
+        progress.evaluations_since_best += 1
+        if score > progress.best_score or progress.best_epoch == 0:  # a first score may be NaN; one epoch is tested
+            progress.best_score = -math.inf if math.isnan(score) else score
+            progress.best_epoch, progress.evaluations_since_best = row["epoch"], 0
+            if self.writes:
+                checkpoint.write_tensors(self.folder / _BEST, checkpoint.weights(self.parts))
+
+    def _out_of_patience(self) -> bool:
+        patience = self.config.schedule.patience
+        return patience is not None and self.progress.evaluations_since_best >= patience
+
+    def _test(self) -> dict[str, Any]:
+        """Return test metrics and uncertainty of the best validation epoch; the test set has no part in the choice."""
+        best = on_first(lambda: checkpoint.load_tensors(self.folder / _BEST))
+        checkpoint.load_weights(self.parts, best, str(self.folder / _BEST))
+        metrics, embeddings, labels = test(self.parts, self.progress.best_epoch)
+        measures = on_first(lambda: uncertainty.write(self.parts, embeddings, labels, self.folder))
+        return {"test": metrics, "uncertainty": measures}
+
+    def _summary(self) -> dict[str, Any]:
+        return {
+            "status": self.status,
+            "loss": next(iter(self.config.loss)),
+            "seed": self.config.general.seed,
+            "epochs": len(self.progress.history),
+            "best_epoch": self.progress.best_epoch,
+            "selected_by": f"validation_{self.config.evaluation.select}",
+            "validation_score": self.progress.best_score,
+            "seconds": round(self.progress.seconds, 2),
+        }
 
 
-def _recorder(folder: Path, progress: Progress, trial: OnEpoch | None) -> Recorder | HistoryFile | NoRecords:
-    if not is_first():
-        return NoRecords()
-    return Recorder(folder, progress.history) if trial is None else HistoryFile(folder)
+@contextlib.contextmanager
+def _only_process(folder: Path) -> Iterator[None]:
+    """Lock the folder, on rank 0. The system releases the lock when the process ends, however it ends."""
+    lock = FileLock(folder / ".lock")
+    on_first(lambda: _acquire(lock, folder))
+    try:
+        yield
+    finally:
+        lock.release()
 
 
-def _should_stop(config: DictConfig, progress: Progress) -> bool:
-    patience = config.schedule.patience
-    return patience is not None and progress.evaluations_since_best >= patience
-
-
-# Evaluation -----------------------------------------------------------------------------------------------------
-
-
-def _evaluate(parts: Parts, split: str, epoch: int) -> dict[str, float]:
-    """Metrics of one split, as `SPLIT_METRIC`."""
-    dataset = getattr(parts.data, split)
-    parts.testers[split].accuracy_calculator.embedding_scale = artifacts.embedding_scale(parts.loss)
-    found = parts.testers[split].test({split: dataset}, epoch, parts.trunk, parts.embedder)[split]
-    accuracies = on_first(lambda: found)  # who alone computes them
-    suffix = "_level0"
-    return {f"{split}_{k.removesuffix(suffix)}": float(v) for k, v in accuracies.items() if k.endswith(suffix)}
-
-
-def _update_best(config: DictConfig, progress: Progress, row: dict[str, Any]) -> bool:
-    """Whether this epoch is the best so far."""
-    score = row[f"validation_{config.evaluation.select}"]
-    if score > progress.best_score or progress.best_epoch == 0:  # a first score may be NaN: some epoch must be tested
-        best = -math.inf if math.isnan(score) else score
-        progress.best_score, progress.best_epoch, progress.evaluations_since_best = best, row["epoch"], 0
-        return True
-    progress.evaluations_since_best += 1
-    return False
-
-
-def _test(parts: Parts, folder: Path, epoch: int) -> dict[str, Any]:
-    """Test metrics of the epoch that validation chose, the test set has no say in the choice; and what a report shows
-    of it."""
-    interrupts.check()
-    best = on_first(lambda: checkpoint.load_weights(folder / _BEST))
-    run_state.load_weights(parts, best, str(folder / _BEST))
-    with artifacts.kept_embeddings(parts.testers["test"]) as kept:
-        metrics = {name.removeprefix("test_"): value for name, value in _evaluate(parts, "test", epoch).items()}
-    embeddings, labels = kept["test"]
-    uncertainty = on_first(lambda: artifacts.write(parts, embeddings, labels[:, 0], folder))
-    return {"test": metrics, "uncertainty": uncertainty}
-
-
-def _summary(config: DictConfig, progress: Progress, status: str) -> dict[str, Any]:
-    return {
-        "status": status,
-        "loss": next(iter(config.loss)),
-        "seed": config.general.seed,
-        "epochs": progress.history[-1]["epoch"],
-        "best_epoch": progress.best_epoch,
-        "selected_by": f"validation_{config.evaluation.select}",
-        "validation_score": progress.best_score,
-        "seconds": round(progress.seconds, 2),
-    }
-
-
-# Folder ---------------------------------------------------------------------------------------------------------
-
-
-def _begin(config: DictConfig, folder: Path, overwrite: bool) -> None:
-    _check_startable(folder, overwrite)  # building took its time
-    _check_links(folder)
-    _clear(folder)
-    checkpoint.remove_partial(folder)
-    surroundings = environment() | {"seed": config.general.seed, "ranks": world()}
-    checkpoint.write_json(folder / "environment.json", surroundings)
-    checkpoint.write_text(folder / _CONFIG, to_yaml(config))  # from here on it is a run
+def _acquire(lock: BaseFileLock, folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        lock.acquire(blocking=False)
+    except Timeout:
+        message = f"{folder} is in use by another process: wait for it to end, or choose another general.run_dir"
+        raise ConfigError(message) from None
 
 
 def is_begun(folder: Path) -> bool:
-    """Whether the folder holds a run, which can be resumed."""
+    """Return whether the folder contains a run, which can be resumed."""
     return (folder / _CONFIG).exists()
 
 
-def _finished(folder: Path) -> dict[str, Any] | None:
-    """The summary of a finished run."""
-    if not is_begun(folder):
-        raise ConfigError(f"{folder} is no run folder: it has no {_CONFIG}")
-    return dict(json.loads((folder / _SUMMARY).read_text())) if (folder / _SUMMARY).exists() else None
-
-
-def _saved(folder: Path) -> tuple[DictConfig, dict[str, Any] | None]:
-    """Configuration and last whole checkpoint of an unfinished run."""
-    _check_links(folder)
-    checkpoint.remove_partial(folder)
-    config = load_saved(folder / _CONFIG)
-    state = checkpoint.load_newest(folder / "checkpoints")
-    if state is not None:
-        _check_same(config, state, folder)
-    return config, state
-
-
 def _check_startable(folder: Path, overwrite: bool) -> None:
-    if (folder / _SUMMARY).exists() and not overwrite:
-        raise ConfigError(f"{folder} holds a finished run: choose another general.run_dir, or pass --overwrite")
-    if is_begun(folder) and not overwrite:
-        raise ConfigError(f"{folder} holds an unfinished run: continue it with --resume {folder}, or pass --overwrite")
-    foreign = [path.name for path in _left_by_runs(folder) if path.exists()]
-    if foreign and not overwrite:  # a configuration from anywhere could name a folder of the user's
+    if overwrite:
+        return
+    if (folder / _SUMMARY).exists() and is_begun(folder):
+        raise ConfigError(f"{folder} contains a finished run: choose another general.run_dir, or pass --overwrite")
+    if is_begun(folder):
+        raise ConfigError(f"{folder} contains an unfinished run: use --resume {folder}, or pass --overwrite")
+    foreign = [name for name in _OUTPUTS if (folder / name).exists()]
+    if foreign:
         raise ConfigError(
-            f"{folder} is no run folder, but holds {foreign[0]}, which a run would write: choose another "
-            "general.run_dir, or pass --overwrite to delete it"
+            f"{folder} is not a run folder ({_CONFIG} is missing), but contains {foreign[0]}, which a run would "
+            "replace: choose another general.run_dir, or pass --overwrite"
         )
 
 
-def _check_same(config: DictConfig, state: dict[str, Any], folder: Path) -> None:
-    changed = differences(config, parse_saved(state["config"], f"{folder}: the checkpoint"), ignore=_MAY_CHANGE)
-    if changed:
-        raise ConfigError(f"{folder / _CONFIG} differs from the checkpoint's configuration in {', '.join(changed)}")
+def _begin(config: DictConfig, folder: Path, overwrite: bool) -> None:
+    _check_startable(folder, overwrite)  # building took time
+    (folder / _CONFIG).unlink(missing_ok=True)  # first: without it there is no run, whatever a kill leaves
+    for name in _OUTPUTS:
+        path = folder / name
+        shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+    remove_partial(folder)
+    write_json(folder / "environment.json", environment() | {"seed": config.general.seed, "ranks": world()})
+    write_text(folder / _CONFIG, to_yaml(config))  # from here on it is a run
 
 
-def _check_links(folder: Path) -> None:
-    """A run folder may come from anywhere: what is written or cleared in it must not be elsewhere."""
-    for path in folder.iterdir():
-        if path.is_symlink() and not path.resolve().is_relative_to(folder.resolve()):
-            raise ConfigError(f"{path} is a link out of the run folder: put a real one in its place")
+def _finished_summary(folder: Path) -> dict[str, Any] | None:
+    if not is_begun(folder):
+        raise ConfigError(f"{folder} is not a run folder ({_CONFIG} is missing)")
+    return dict(json.loads((folder / _SUMMARY).read_text())) if (folder / _SUMMARY).exists() else None
 
 
-def _clear(folder: Path) -> None:
-    """Remove what an earlier run left; only files that runs write."""
-    (folder / _CONFIG).unlink(missing_ok=True)  # first: without it there is no run, whatever else a kill leaves
-    for path in _left_by_runs(folder):
-        path.unlink(missing_ok=True)
-
-
-def _left_by_runs(folder: Path) -> list[Path]:
-    """All that is written after the configuration."""
-    return [
-        folder / _SUMMARY,
-        folder / _BEST,
-        folder / divergence.CRASH,
-        folder / "history.json",
-        folder / artifacts.ITEMS,
-        folder / artifacts.PICTURES,
-        *folder.glob("checkpoints/epoch-*.pt"),
-    ]
+def _load(folder: Path) -> tuple[DictConfig, dict[str, Any] | None]:
+    """Return the configuration and the newest checkpoint of an unfinished run."""
+    remove_partial(folder)
+    config = load_saved(folder / _CONFIG)
+    state = checkpoint.load_newest(folder / _CHECKPOINTS)
+    if state is not None:
+        saved = parse_saved(state["config"], f"{folder}: the checkpoint")
+        changed = differences(config, saved, ignore=_MAY_CHANGE)
+        if changed:
+            raise ConfigError(f"{folder / _CONFIG} differs from the checkpoint's configuration in {', '.join(changed)}")
+    return config, state

@@ -1,60 +1,68 @@
-"""The shape of an experiment's configuration: one dataclass per group, with defaults.
+"""The shape of an experiment's configuration: one dataclass per group, with types, defaults and checks.
 
-A field that holds an object is a mapping `{ClassName: {keyword: value}}`; the registry knows the names.
+A field that holds an object is a mapping `{ClassName: {keyword: value}}`; `registry` knows the class names.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any
 
+from ..checks import check_option, check_range
+
 ObjectConfig = dict[str, Any]
+
+
+def _limited(default: Any, check: Callable[..., Any] = check_range, **limits: Any) -> Any:
+    """A field whose value `config` checks, unless it is None."""
+    return field(default=default, metadata={"check": lambda key, value: value is None or check(key, value, **limits)})
 
 
 @dataclass
 class ModelConfig:
     trunk: ObjectConfig = field(default_factory=dict)  # {ConvNet: {…}}, {TimmTrunk: {…}}, {Identity: {}}, …
-    embedding_size: int = 128
-    freeze_batch_norm: bool = False  # statistics stay as loaded, as in the paper
+    embedding_size: int = _limited(128, at_least=2)
+    freeze_batch_norm: bool = False  # keep the loaded statistics, as in the paper
 
 
 @dataclass
 class OptimizersConfig:
     model: ObjectConfig = field(default_factory=dict)  # for trunk, head and, with the rates below, the loss
-    embedder_lr: float | None = None  # None: the model's
-    proxy_lr: float | None = None  # None: the loss's rule, see ProxyLoss.param_groups; PML's losses: 100 × the model's
-    concentration_lr: float | None = None
-    temperature_lr: float | None = None
-    clip_norm: float | None = None  # largest gradient norm of trunk, head and loss, each
+    embedder_lr: float | None = _limited(None)  # None: the model's
+    proxy_lr: float | None = _limited(None)  # None: see ProxyLoss.param_groups; PML's: 100 × the model's
+    concentration_lr: float | None = _limited(None)
+    temperature_lr: float | None = _limited(None)
+    clip_norm: float | None = _limited(None)  # largest gradient norm of trunk, head and loss, each
 
 
 @dataclass
 class ScheduleConfig:
-    scheduler: ObjectConfig = field(default_factory=dict)  # stepped once an epoch, on every optimizer; {}: none
-    warm_start: bool = True  # class proxies start at class means, ours and PML's alike
-    patience: int | None = None  # stop after this many evaluations without a better validation score
+    scheduler: ObjectConfig = field(default_factory=dict)  # stepped once per epoch, on every optimizer; {}: none
+    warm_start: bool = True  # start class proxies at class means, ours and PML's alike
+    patience: int | None = _limited(None, at_least=1)  # evaluations without a better validation score; None: no limit
 
 
 @dataclass
 class EvaluationConfig:
     metrics: list[str] = field(default_factory=list)  # names of PML's AccuracyCalculator metrics
     recall_at: list[int] = field(default_factory=list)
-    test_metrics: list[str] = field(default_factory=list)  # computed once, on the test set, beside the others
+    test_metrics: list[str] = field(default_factory=list)  # computed once, on the test set, in addition
     retrieval: str = "cosine"  # or "l2", on raw embeddings
     select: str = "mean_average_precision_at_r"  # validation metric that chooses the epoch to test
-    every: int = 1  # epochs
-    batch_size: int = 256
-    closed_set_share: float = 0.0  # of every training class's images, kept out of training to measure calibration
+    every: int = _limited(1, at_least=1)  # epochs
+    batch_size: int = _limited(256, at_least=1)
+    closed_set_share: float = _limited(0.0, at_most=0.5)  # of each class, held out to measure calibration
 
 
 @dataclass
 class GeneralConfig:
-    epochs: int = 10
-    seed: int = 0
-    batch_size: int = 64
+    epochs: int = _limited(10, at_least=1)
+    seed: int = _limited(0)
+    batch_size: int = _limited(64, at_least=1)
     run_dir: str | None = None  # None: runs/EXPERIMENT/LOSS/seed-N
     device: str = "auto"  # cuda if there is one, else cpu
-    amp: str = "off"  # or bfloat16, float16: what trunk and head multiply in; the rest stays in float32
-    num_workers: int = 0
-    threads: int | None = None  # CPU threads; None: torch's choice
+    amp: str = _limited("off", check_option, options=("off", "bfloat16", "float16"))  # precision of trunk and head
+    num_workers: int = _limited(0)
+    threads: int | None = _limited(None, at_least=1)  # CPU threads; None: torch's choice
 
 
 @dataclass
@@ -73,13 +81,9 @@ class ExperimentConfig:
 
 
 GROUPS = tuple(group.name for group in fields(ExperimentConfig))
-# dotted paths of fields that hold one object: another class name there replaces, the same one merges
-OBJECT_PATHS = tuple(
-    path
+CHECKS = {  # dotted key -> check of its value
+    f"{group.name}.{setting.name}": setting.metadata["check"]
     for group in fields(ExperimentConfig)
-    for path in (
-        [f"{group.name}.{f.name}" for f in fields(group.type) if f.type is ObjectConfig]
-        if is_dataclass(group.type)
-        else [group.name]
-    )
-)
+    for setting in (fields(group.type) if is_dataclass(group.type) else ())
+    if setting.metadata
+}

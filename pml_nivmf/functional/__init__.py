@@ -1,4 +1,4 @@
-"""Pure tensor mathematics of von Mises-Fisher distributions: imports torch and numpy only."""
+"""Pure tensor mathematics of von Mises-Fisher distributions; imports torch and numpy only."""
 
 from .sampling import sample_vmf
 from .vmf import log_uniform_density, log_vmf_normalizer, mean_resultant_length, relative_log_normalizer

@@ -1,16 +1,16 @@
 r"""Ratios and logarithms of modified Bessel functions, regular at zero and exact at every order.
 
-With ν = M/2 − 1 and x = κ², two functions of x carry all of the vMF's normalisation:
+With ν = M/2 − 1 and x = κ², two functions of x determine the vMF's normalizer and its derivatives:
 
     r_ν(x) = log C_M(κ) − log C_M(0)            (the log-normalizer relative to the uniform density)
     R_ν(x) = I_{ν+1}(κ) / (κ·I_ν(κ))            (the mean resultant length divided by κ; 1/M at κ = 0)
 
 They are evaluated as functions of the *squared* concentration because both are analytic there: nothing is singular
-at κ = 0, and a squared norm ‖z‖² needs no square root whose gradient breaks at z = 0. Derivatives close on themselves:
+at κ = 0, and a squared norm ‖z‖² needs no square root, whose gradient is undefined at z = 0. Their derivatives are
 
     r_ν′(x) = −R_ν(x)/2,        R_ν′(x) = R_ν(x)·(R_{ν+1}(x) − R_ν(x))/2.
 
-This file knows tensors and orders only; `vmf.py` speaks of dimensions and concentrations.
+Functions here take tensors and orders; those in `vmf.py` take dimensions and concentrations.
 """
 
 import math
@@ -21,7 +21,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-# The asymptotic series is used from this order on; smaller orders come down to it by recurrence.
+# The smallest order at which the asymptotic series is used; lower orders follow by recurrence.
 _SERIES_MIN_ORDER = {torch.float32: 12.0, torch.float64: 30.0}
 _SERIES_MAX_TERMS = 10
 
@@ -39,8 +39,8 @@ def vmf_relative_normalizer(squared: Tensor, order: float) -> Tensor:
 def vmf_normalizer_change(base: Tensor, delta: Tensor, order: float) -> Tensor:
     """r_ν(base + delta) − r_ν(base) without cancellation.
 
-    `base` and base + `delta` are squared concentrations ≥ 0 (rounding below zero is forgiven); they broadcast. A loss
-    that compares one image with many proxies needs just this difference, small where both normalizers are large.
+    `base` and base + `delta` are squared concentrations ≥ 0, up to rounding; they broadcast. A loss that compares one
+    image with many proxies needs this difference, which is small where both normalizers are large.
     """
     return _NormalizerChange.apply(base, delta, order)[0]
 
@@ -59,13 +59,13 @@ class _Ratio(torch.autograd.Function):
     @staticmethod
     def backward(ctx, grad):  # type: ignore[no-untyped-def]
         squared, ratio = ctx.saved_tensors
-        if torch.is_grad_enabled():  # closes on itself, for derivatives of any order
+        if torch.is_grad_enabled():  # in terms of vmf_ratio: derivatives of any order
             return grad * ratio * (vmf_ratio(squared, ctx.order + 1) - ratio) * 0.5, None
         return grad * _ratio_slope(squared, ctx.order), None
 
 
 class _NormalizerChange(torch.autograd.Function):
-    """(r(base + delta) − r(base), R(base + delta)); the second is there to be saved. A `base` of None is zero."""
+    """(r(base + delta) − r(base), R(base + delta)); the second is saved for the backward. A `base` of None is zero."""
 
     @staticmethod
     def forward(base: Tensor | None, delta: Tensor, order: float) -> tuple[Tensor, Tensor]:
@@ -80,7 +80,7 @@ class _NormalizerChange(torch.autograd.Function):
     @staticmethod
     def backward(ctx, grad, _):  # type: ignore[no-untyped-def]
         base, delta, ratio = ctx.saved_tensors
-        if torch.is_grad_enabled():  # somebody differentiates this backward: the saved ratio has no graph
+        if torch.is_grad_enabled():  # double backward: the saved ratio has no graph
             ratio = vmf_ratio(delta if base is None else _end(base, delta), ctx.order)
         grad_end = grad * ratio * -0.5
         grad_base = None
@@ -91,7 +91,7 @@ class _NormalizerChange(torch.autograd.Function):
 
 
 def _change_and_ratio(base: Tensor | None, delta: Tensor, order: float) -> tuple[Tensor, Tensor]:
-    """The expansion at a high enough order, then down order by order: r_j = r_{j+1} − log(1 + x·R_{j+1}/(2(j+1)))."""
+    """Expand at a high enough order, then step down by r_j = r_{j+1} − log(1 + x·R_{j+1}/(2(j+1)))."""
     top, steps = _starting_order(delta.dtype, order)
     series = _DebyeSeries(top, delta.dtype)
     end = delta if base is None else _end(base, delta)
@@ -110,12 +110,12 @@ def _change_and_ratio(base: Tensor | None, delta: Tensor, order: float) -> tuple
 
 
 def _above_minus_one(like: Tensor) -> float:
-    """The least argument of log1p that rounding may leave."""
+    """A lower bound for arguments of log1p, which rounding could bring to −1."""
     return 2 * torch.finfo(like.dtype).eps - 1
 
 
 def _end(base: Tensor, delta: Tensor) -> Tensor:
-    """Everything is analytic around x = 0, so x may be a little negative; rounding of large terms could go further."""
+    """base + delta, which rounding may make negative. The functions are analytic around 0, so −½ is small enough."""
     return (base + delta).clamp(min=-0.5)
 
 
@@ -127,7 +127,7 @@ def _descend_ratio(squared: Tensor, ratio: Tensor, order: float, steps: int) -> 
 
 
 def _ratio_slope(squared: Tensor, order: float) -> Tensor:
-    """R_ν′(x) by R_j′ = −R_j²·(R_{j+1} + x·R_{j+1}′) from the series' own slope: R_{ν+1} − R_ν would cancel."""
+    """R_ν′(x) by R_j′ = −R_j²·(R_{j+1} + x·R_{j+1}′) from the slope of the series: R_{ν+1} − R_ν would cancel."""
     top, steps = _starting_order(squared.dtype, order)
     series = _DebyeSeries(top, squared.dtype)
     ratio, slope = series.ratio(squared), series.ratio_slope(squared)
@@ -139,7 +139,7 @@ def _ratio_slope(squared: Tensor, order: float) -> Tensor:
 
 
 def _starting_order(dtype: torch.dtype, order: float) -> tuple[float, int]:
-    """(the order at which the series is good to rounding, how many above `order` that is)."""
+    """(an order at which the series is accurate to rounding, its distance from `order`)."""
     if dtype not in _SERIES_MIN_ORDER:
         raise TypeError(f"squared concentrations must be float32 or float64, got {dtype}")
     steps = max(0, math.ceil(_SERIES_MIN_ORDER[dtype] - order))
@@ -154,7 +154,7 @@ class _DebyeSeries:
         r₁ − r₀ = −ν(s₁−s₀) + ν·log((1+s₁)/(1+s₀)) + ½·log(s₁/s₀) − (L(p₁) − L(p₀)),   s₁ − s₀ = (z₁²−z₀²)/(s₁+s₀),
         R = [1/(1+s) − p²·(½ + p·L′(p))/ν]/ν.
 
-    Steps are in place because the arrays are large (images × proxies) and fresh memory costs more than arithmetic.
+    Operations are in place: tensors are large (images × proxies) and allocation costs more than arithmetic.
     """
 
     def __init__(self, order: float, dtype: torch.dtype):
@@ -165,11 +165,11 @@ class _DebyeSeries:
         s1, p1 = self._s_and_p(end)
         s0, p0 = (delta.new_ones(()),) * 2 if base is None else self._s_and_p(base)
         rise = (s1 + s0).reciprocal_().mul_(delta).mul_(1 / self.order**2)  # s₁ − s₀
-        if base is not None:  # s₁ > 0: where s₁ is lost beside s₀, its logarithm is lost beside s₀ too, but is not −∞
+        if base is not None:  # keeps s₁ > 0 where rounding would make it 0 and its logarithm −∞
             rise = torch.maximum(rise, s0 * _above_minus_one(s0))
         change = (rise / (1 + s0)).log1p_().sub_(rise).mul_(self.order)
         change.add_((rise * p0).log1p_(), alpha=0.5)
-        if base is None:  # p₁ − 1 = −(s₁ − 1)·p₁ keeps all digits of a small r
+        if base is None:  # by p₁ − 1 = −(s₁ − 1)·p₁, so that a small r keeps all digits
             change.addcmul_(_polynomial(self.coefficients.from_one, p1).mul_(p1), rise)
         else:
             change.sub_(_polynomial(self.coefficients.value, p1)).add_(_polynomial(self.coefficients.value, p0))
@@ -196,13 +196,13 @@ class _DebyeSeries:
 
 
 def _term_count(order: float, dtype: torch.dtype) -> int:
-    """How many powers of 1/ν bring the truncation error, measured as about order^−(terms+2), under rounding."""
+    """How many powers of 1/ν reduce the truncation error, measured as about order^−(terms+2), to rounding."""
     needed = math.ceil(-math.log(torch.finfo(dtype).eps) / math.log(order)) - 2
     return min(max(needed, 1), _SERIES_MAX_TERMS)
 
 
 def _polynomial(coefficients: tuple[float, ...], p: Tensor) -> Tensor:
-    """Horner's rule, lowest power first, for a polynomial of degree 1 at least."""
+    """Horner's rule; coefficients start with the lowest power, the degree is at least 1."""
     value = p * coefficients[-1]
     for coefficient in reversed(coefficients[1:-1]):
         value.add_(coefficient).mul_(p) if coefficient else value.mul_(p)
@@ -218,7 +218,7 @@ class _LogDebye(NamedTuple):
     from_one: tuple[float, ...]  # (L(p) − L(1))/(p − 1)
 
 
-@torch.compiler.assume_constant_result  # the compiler takes the numbers: it would trace exact arithmetic for minutes
+@torch.compiler.assume_constant_result  # tracing the exact arithmetic would take minutes
 def _log_debye_coefficients(order: float, terms: int) -> _LogDebye:
     return _cached_log_debye_coefficients(order, terms)
 

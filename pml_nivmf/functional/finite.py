@@ -1,7 +1,8 @@
-"""The check that all mathematics here needs of its vectors: finite, and short enough to be squared.
+"""Checks of tensors: finite, and short enough to be squared.
 
-Inside torch.compile a value cannot be asked for without breaking the graph. There the graph asserts the same, with a
-RuntimeError that names the fault but not the row.
+On the CPU a failed check raises a ValueError that names the row. On any other device, reading a value would make the
+host wait for the device in every step, and inside torch.compile it would break the graph. There the check is
+`torch._assert_async`, whose RuntimeError names the fault but not the row.
 """
 
 import torch
@@ -11,19 +12,28 @@ from ..checks import NotFiniteError
 from .pairing import at_least_float32
 
 
+def is_readable(tensor: Tensor) -> bool:
+    """Whether the host can read a value of this tensor without waiting."""
+    return tensor.device.type == "cpu" and not torch.compiler.is_compiling()
+
+
+def first_false(rows: Tensor, message: str) -> int | None:
+    """The first row of a boolean (rows,) that is False, or None. Where it cannot be read, assert `message` instead."""
+    if not is_readable(rows):
+        torch._assert_async(rows.all(), message)
+        return None
+    return None if bool(rows.all()) else int((~rows).nonzero()[0])
+
+
 def check_squarable(name: str, vectors: Tensor, scale: Tensor | float = 1.0) -> None:
     """Raise NotFiniteError, a ValueError, if an entry of (rows, M) is NaN or infinite, or if ‖scale·v‖² overflows."""
     # One reduction that is not finite as soon as any entry is not, or a squared norm overflows.
     norms = scale * torch.linalg.vector_norm(at_least_float32(vectors.detach()), dim=1)
-    fine = torch.isfinite(norms * norms)
-    if torch.compiler.is_compiling():
-        torch._assert_async(fine.all(), f"{name} hold NaN, infinity or a norm that is too large to be squared")
-    elif not bool(fine.all()):
-        _raise(name, vectors, int((~fine).nonzero()[0]), norms.dtype)
-
-
-def _raise(name: str, vectors: Tensor, row: int, dtype: torch.dtype) -> None:
+    finite = torch.isfinite(norms * norms)
+    row = first_false(finite, f"{name} hold NaN, infinity or a norm that is too large to be squared")
+    if row is None:
+        return
     if bool(torch.isfinite(vectors[row]).all()):
-        raise NotFiniteError(f"{name}: the norm of row {row} is too large to be squared in {dtype}")
+        raise NotFiniteError(f"{name}: the norm of row {row} is too large to be squared in {norms.dtype}")
     kind = "NaN" if bool(torch.isnan(vectors[row]).any()) else "infinity"
-    raise NotFiniteError(f"{name} hold {kind}, first in row {row}: look at the learning rate and the model's inputs")
+    raise NotFiniteError(f"{name} hold {kind}, first in row {row}: check the learning rate and the model's inputs")

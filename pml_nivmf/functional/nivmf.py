@@ -6,7 +6,7 @@ For a proxy with mean direction μ and K = diag(κ_1 … κ_M), with κ̃ = ‖K
     log D = Σ log κ_m − log κ̃           normalizer="paper": a heuristic, ρ does not integrate to one
     log D = Σ log κ_m − M·log‖Kx‖       normalizer="exact": the Jacobian of x ↦ Kx/‖Kx‖, ρ integrates to one
 
-⟨x, K²μ⟩ = X·(W∘μ)ᵀ and ‖Kx‖² = (X∘X)·Wᵀ with W = κ² serve all pairs at once, whether X are images or samples.
+⟨x, K²μ⟩ = X·(W∘μ)ᵀ and ‖Kx‖² = (X∘X)·Wᵀ with W = κ² give all pairs at once, where X holds images or samples.
 All values are relative to the uniform density on the sphere: add log C_M(0) for the density itself.
 """
 
@@ -25,10 +25,10 @@ NORMALIZERS = ("exact", "paper")
 
 @dataclass(frozen=True)
 class NivMFTerms:
-    """What a set of nivMF distributions contributes to every comparison; (...) is the shape of the set.
+    """The terms of log ρ(x) that do not depend on x, for a batch of nivMF distributions of shape (...).
 
     g = 1 with the paper's normalizer. With the exact one g is the geometric mean of κ: Σ log κ_m and −M·log‖Kx‖ nearly
-    cancel, and do so before anything is rounded if K/g stands for K.
+    cancel, and with K/g in place of K they do so before anything is rounded.
     """
 
     weight: Tensor  # W = (κ/g)², (..., M)
@@ -79,14 +79,14 @@ def monte_carlo_log_likelihood(
 def analytic_log_likelihood(
     query: Tensor, terms: NivMFTerms, pairing: Pairing, temperature: Tensor | float = 1.0
 ) -> Tensor:
-    r"""log E[ρ(x)^{1/t}] for x ~ vMF with natural parameter z = `query`, in closed form and without noise.
+    r"""log E[ρ(x)^{1/t}] for x ~ vMF with natural parameter z = `query`, by a closed-form approximation.
 
     ‖Kx‖² hardly varies in high dimension and is replaced by its mean q = α·(tr K² + β·Σ κ_m²z_m²), where
     E[xxᵀ] = α(I + βzzᵀ). What remains is the vMF's moment-generating function at a/(t√q), a = K²μ:
 
         log E e^{⟨x,a⟩/(t√q)} = r(‖z‖) − r(‖z + a/(t√q)‖).
 
-    Exact for K = c·I.
+    Exact for K = c·I only. ExpectedLikelihoodNivMFDistance states the error for other K.
     """
     dim = query.shape[-1]
     query_squared = squared_norm(query)
@@ -118,7 +118,7 @@ def _exponent(points: Tensor, terms: NivMFTerms, pairing: Pairing, temperature: 
 class _ClassSums(torch.autograd.Function):
     """(W, W∘p, Σp², ΣWp², ΣW, ΣW²p²) for W = e^{2·log κ}: one node, because these tensors are as large as the proxies.
 
-    Autograd would pass over them three times as often, and memory traffic is what a step with many classes costs.
+    Autograd would read them three times as often, and memory traffic dominates a step with many classes.
     """
 
     @staticmethod
@@ -137,7 +137,7 @@ class _ClassSums(torch.autograd.Function):
     def backward(ctx, grad_weight, grad_pull, *grad_sums):  # type: ignore[no-untyped-def]
         direction, weight, pull = ctx.saved_tensors
         length, resultant, trace, pull_squared = (grad.unsqueeze(-1) for grad in grad_sums)
-        # In place where nobody differentiates the backward itself.
+        # In place, unless the backward itself is differentiated.
         addcmul = torch.addcmul if torch.is_grad_enabled() else torch.Tensor.addcmul_
         grad_pull = addcmul(torch.addcmul(grad_pull, direction, resultant), pull, pull_squared, value=2)
         grad_direction = addcmul(addcmul(grad_pull * weight, pull, resultant), direction, length, value=2)
@@ -146,7 +146,7 @@ class _ClassSums(torch.autograd.Function):
 
 
 class _Exponent(torch.autograd.Function):
-    """n/√s·scale + jacobian·log s, one node for the largest tensors of a step, (N·B, C). No Jacobian if None."""
+    """n/√s·scale + jacobian·log s, one node for the largest tensors of a step, (N·B, C). None omits the last term."""
 
     @staticmethod
     def forward(numerator: Tensor, squared: Tensor, scale: Tensor, jacobian: Tensor | None) -> Tensor:
@@ -161,7 +161,7 @@ class _Exponent(torch.autograd.Function):
     def backward(ctx, grad):  # type: ignore[no-untyped-def]
         numerator, squared, scale, jacobian = ctx.saved_tensors
         grad_numerator = grad * torch.rsqrt(squared) * scale
-        by_log = grad_numerator * numerator  # what log n and log scale get, and −2·log s
+        by_log = grad_numerator * numerator  # the gradient of log n and log scale, and −2 times that of log s
         grad_squared, grad_jacobian = by_log * -0.5, None
         if jacobian is not None:
             grad_squared = torch.addcmul(grad_squared, grad, jacobian)

@@ -11,7 +11,7 @@ The expectation is a ratio of integrals over the sphere, and such an integral is
     ∫_S exp(⟨a, x⟩ − s·xᵀBx) dx ∝ (1/2πi) ∫ e^{φ(t)} dt,  φ(t) = t − ½ Σ log(t + s·b_m) + ¼ Σ a_m²/(t + s·b_m),
 
 and a factor x̃_m in the left integral is a factor ½a_m/(t + s·b_m) in the right one. Both one-dimensional integrals
-are done by the trapezoidal rule, which converges geometrically here: over t on the parabola that osculates the path of
+use the trapezoidal rule, which converges geometrically here: over t on the parabola that osculates the path of
 steepest descent through the saddle point, over s in v with log s = v − e^−v.
 """
 
@@ -22,23 +22,21 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-_CONTOUR_REACH, _CONTOUR_STEP = 9.0, 0.2  # in deviations of the saddle point's Gaussian
+_CONTOUR_REACH, _CONTOUR_STEP = 9.0, 0.2  # in standard deviations of the Gaussian at the saddle point
 _MIXING_START, _MIXING_STEP = -4.0, 0.15
-_SMALLEST_EXPONENT = 50.0  # e^−50 is nothing
+_SMALLEST_EXPONENT = 50.0  # e^−50 is negligible
 _BISECTIONS = 60
 
 
 def nivmf_mean(loc: Tensor, concentration: Tensor) -> Tensor:
-    """E x of the exact nivMF, (..., M); float64 inside, the dtype of `loc` outside; differentiable.
+    """E x of the exact nivMF, (..., M), computed in float64, returned in the dtype of `loc`; differentiable.
 
-    Right to 1e-10 (κ up to 1e6); about 150 passes over (..., 45, M) complex numbers, computed again in the backward.
+    Accurate to 1e-10 for κ up to 1e6. Takes about 150 passes over (..., 45, M) complex numbers, twice with a backward.
     """
     dim = loc.shape[-1]
     wide, k = loc.double().reshape(-1, dim), concentration.double().reshape(-1, dim)
-    natural, inverse = (
-        k * wide,
-        k.amin(-1, keepdim=True) / k,
-    )  # a, √b: a common factor of K changes √b_m·q^−½ by nothing
+    natural = k * wide  # a
+    inverse = k.amin(-1, keepdim=True) / k  # √b, up to a common factor, which cancels in √b_m·q^−½
     squares = inverse**2
     reference = _log_contour_integral(natural)
     total = torch.zeros_like(natural)

@@ -35,19 +35,19 @@ def unit_vectors(vectors: Tensor) -> Tensor:
 
 
 def detach_zero_rows(vectors: Tensor) -> Tensor:
-    """The same vectors; where one has no length to speak of it gets no gradient.
+    """The same vectors; those no longer than 1e-12 get no gradient.
 
-    For functions that divide by max(‖v‖, 1e-12), as PML's normalisation does: there the gradient would be 1e12.
+    For functions that divide by max(‖v‖, 1e-12), as PML's normalisation does: the gradient would be 1e12.
     """
     norm = torch.linalg.vector_norm(vectors.detach(), dim=-1, keepdim=True)
     return torch.where(norm <= 1e-12, vectors.detach(), vectors)
 
 
 def in_dtype_of(result: Tensor, argument: Tensor) -> Tensor:
-    """`result` in the argument's dtype if that is floating point; integers must not truncate it."""
+    """`result` in the argument's dtype if that is floating point; an integer dtype would truncate it."""
     return result.to(argument.dtype) if argument.is_floating_point() else result
 
 
 def at_least_float32(tensor: Tensor) -> Tensor:
-    """Half precision holds neither ‖z‖² nor a log-density: the mathematics runs in float32 or float64."""
+    """Convert half precision to float32: it can represent neither ‖z‖² nor a log-density."""
     return tensor.to(torch.promote_types(tensor.dtype, torch.float32))

@@ -1,8 +1,8 @@
 r"""Distances between two von Mises-Fisher distributions with natural parameters z = κ_z·μ_z and p = κ_p·μ_p.
 
 Everything is written with ‖z‖², ⟨z, p⟩ and ‖p‖² only, so nothing is singular at z = 0, and with densities relative to
-the uniform density on the sphere: r(κ) = log C_M(κ) − log C_M(0). The constant that this leaves out is the same for
-every pair and is given by `ppk_offset`.
+the uniform density on the sphere: r(κ) = log C_M(κ) − log C_M(0). The omitted constant is the same for every pair;
+`ppk_offset` returns it.
 """
 
 import torch
@@ -25,7 +25,7 @@ def relative_ppk_distance(
 
     −γ·(r(κ_z) + r(κ_p)) + r(γ·‖z + p‖).
 
-    r(γ‖z+p‖) is taken as r(γκ_z) plus a change, because both are large where the change is what matters.
+    r(γ‖z+p‖) is computed as r(γκ_z) plus a change, because both are large and their difference matters.
     `whole=False` leaves out r(γκ_z) − γ·r(κ_z), which is the same for every reference.
     """
     dim = query.shape[-1]
@@ -43,11 +43,11 @@ def relative_ppk_distance(
 
 
 def quadratic_ppk_distance(query: Tensor, reference: Tensor, gamma: float, pairing: Pairing) -> Tensor:
-    r"""The PPK distance with the paper's quadratic fits of log C_M in place of log C_M, for M = 128 and 512."""
+    r"""The PPK distance with the paper's quadratic fits in place of log C_M, for M = 128 and 512."""
     dim = query.shape[-1]
     squares = squared_norm(query), squared_norm(reference)
     sum_squared = pairing.per_query(squares[0]) + 2 * pairing.product(query, reference) + squares[1]
-    # A root with a finite slope at zero.
+    # A square root with a finite slope at zero.
     norms = [(square + torch.finfo(query.dtype).tiny ** 0.5).sqrt() for square in (*squares, sum_squared.relu())]
     log_query, log_reference = (log_vmf_normalizer(norm, dim, "paper") for norm in norms[:2])
     log_sum = log_vmf_normalizer(gamma * norms[2], dim, "paper")
@@ -55,7 +55,7 @@ def quadratic_ppk_distance(query: Tensor, reference: Tensor, gamma: float, pairi
 
 
 def ppk_offset(gamma: float, dim: int) -> float:
-    """What the PPK distance has beyond `relative_ppk_distance`: (1 − 2γ)·log C_M(0)."""
+    """The PPK distance minus `relative_ppk_distance`: (1 − 2γ)·log C_M(0)."""
     return (1 - 2 * gamma) * log_uniform_density(dim)
 
 

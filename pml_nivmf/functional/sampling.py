@@ -1,8 +1,8 @@
 r"""Batched, reparametrised sampling from von Mises-Fisher distributions on S^{M−1}.
 
 A draw is x = cos θ·μ + sin θ·v with v uniform on the unit sphere of the tangent space at μ. The angle comes from
-Wood's rejection scheme (1994) in half-angle form, tan²(θ/2) = b·g₁/g₂ with two Gamma variates: neither 1 − cos θ
-at high concentration nor sin θ cancels.
+Wood's rejection scheme (1994) in half-angle form, tan²(θ/2) = b·g₁/g₂ with two Gamma variates: no cancellation
+in sin θ, nor in 1 − cos θ at high concentration.
 
 Gradients are exact and pathwise, for the natural parameter ν = κμ: differentiating the accepted proposal would be
 biased, so the velocity of a sample comes from the continuity equation instead. With P_x = I − xxᵀ and w = cos θ
@@ -12,22 +12,24 @@ biased, so the velocity of a sample comes from the continuity equation instead. 
     a(w) = ∫₀¹ s^{M−2}·e^{−κw(1−s)} ds                 solves  w·a′ + (M − 1 + κw)·a = 1  (turning ν),
     c(w) = (dw/dκ)/(1−w²),   dw/dκ = −(∂F/∂κ)/p(w)     is implicit in the CDF F of w      (stretching ν).
 
-Both tend to 1/(M−1) as κ → 0, so the gradient is bounded by a constant at ν = 0, where rotating μ would cost 1/κ.
+Both tend to 1/(M−1) as κ → 0, so the gradient is bounded by a constant at ν = 0, where rotating μ has gradient 1/κ.
 """
 
 import math
-from functools import lru_cache
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from .finite import first_false, is_readable
 from .pairing import at_least_float32, in_dtype_of
 from .vmf import second_moment_terms
 
-_PROPOSALS = 4  # a round: fewer rounds cost less than the proposals that are not needed
-_MAX_REJECTION_ROUNDS = 16  # at least 65% of all proposals are accepted: what 16 rounds leave is below 1e-28
-_QUADRATURE_NODES = 24
+_PROPOSALS = 4  # per round: a further round costs more than unused proposals
+_MAX_REJECTION_ROUNDS = 16  # at least 65% of proposals are accepted: 16 rounds fail with probability < 1e-28
+_ALL_PROPOSALS = _PROPOSALS * _MAX_REJECTION_ROUNDS
+_RULE = np.polynomial.legendre.leggauss(24)  # on [−1, 1]
+_NODES, _WEIGHTS = ((_RULE[0] + 1) / 2).tolist(), (_RULE[1] / 2).tolist()
 
 
 def sample_vmf(
@@ -40,7 +42,7 @@ def sample_vmf(
 
     Args:
         natural: ν = κμ, shape (..., M), M ≥ 2. ν = 0 is the uniform distribution. Half precision is computed in
-            float32 and returned as it came.
+            float32 and returned in its own dtype.
         sample_shape: leading shape of independent draws.
         antithetic: draw the flattened sample_shape in pairs that share the angle and have opposite tangents. Every
             draw keeps its distribution; averages over draws have less variance. An odd count leaves one unpaired.
@@ -59,10 +61,11 @@ def sample_vmf(
 
 
 def _draw(natural: Tensor, draws: int, antithetic: bool, generator: torch.Generator | None) -> tuple[Tensor, Tensor]:
-    """(x, θ) of shapes (draws, batch, M) and (independent draws, batch); mirror images share their partner's θ."""
+    """(x, θ) of shapes (draws, batch, M) and (independent draws, batch); antithetic partners share θ."""
     loc, concentration = _polar(natural)
-    if not bool(torch.isfinite(concentration).all()):
-        raise ValueError("vMF concentrations must be finite: the natural parameter holds NaN, inf or a huge norm")
+    message = "vMF concentrations must be finite: the natural parameter holds NaN, inf or a huge norm"
+    if first_false(torch.isfinite(concentration), message) is not None:
+        raise ValueError(message)
     independent = (draws + 1) // 2 if antithetic else draws
     angle, cosine, sine = _sample_angle(concentration.expand(independent, -1), natural.shape[-1], generator)
     samples = natural.new_empty(draws, *natural.shape)
@@ -74,8 +77,8 @@ def _draw(natural: Tensor, draws: int, antithetic: bool, generator: torch.Genera
     return samples, angle
 
 
-# Rejection loops until all are accepted. As an operator of its own the compiler does not look into it: no break of the
-# graph, and the same draws as without compiling. The tag says that it is neither to be dropped nor to be repeated.
+# Rejection loops until all draws are accepted. As a custom operator it is opaque to torch.compile: no graph break, and
+# the same draws as in eager mode. The tag keeps the compiler from removing or repeating it.
 @torch.library.custom_op("pml_nivmf::draw_vmf", mutates_args=(), tags=(torch.Tag.nondeterministic_seeded,))
 def _draw_in_a_graph(natural: Tensor, draws: int, antithetic: bool) -> tuple[Tensor, Tensor]:
     return _draw(natural, draws, antithetic, None)
@@ -88,7 +91,7 @@ def _shapes_of_draws(natural: Tensor, draws: int, antithetic: bool) -> tuple[Ten
 
 
 class _Reparametrised(torch.autograd.Function):
-    """Gives finished samples (draws, batch, M) their pathwise derivative with respect to ν (batch, M)."""
+    """Attaches the pathwise derivative with respect to ν (batch, M) to given samples (draws, batch, M)."""
 
     @staticmethod
     def forward(natural: Tensor, samples: Tensor, angle: Tensor) -> Tensor:
@@ -116,7 +119,7 @@ class _Reparametrised(torch.autograd.Function):
 
 
 def _polar(natural: Tensor) -> tuple[Tensor, Tensor]:
-    """(μ, κ); the zero vector gets the first axis: any direction serves a uniform distribution."""
+    """(μ, κ); μ is the first axis for the zero vector: the uniform distribution has no direction."""
     concentration = torch.linalg.vector_norm(natural, dim=-1)
     zero = concentration == 0
     loc = natural / concentration.masked_fill(zero, 1.0).unsqueeze(-1)
@@ -124,21 +127,28 @@ def _polar(natural: Tensor) -> tuple[Tensor, Tensor]:
     return loc, concentration
 
 
-def _sample_angle(concentration: Tensor, dim: int, generator: torch.Generator | None) -> tuple[Tensor, Tensor, Tensor]:
+def _sample_angle(concentration: Tensor, dim: int, generator: torch.Generator | None) -> tuple[Tensor, ...]:
     """(θ, cos θ, sin θ) with density ∝ sin^{M−2}θ·e^{κ·cos θ}, one for each entry of `concentration`."""
     kappa = concentration.reshape(-1)
-    angle, cosine, sine = torch.empty_like(kappa), torch.empty_like(kappa), torch.empty_like(kappa)
+    # Where the host cannot read which entries need another round, draw all proposals in one.
+    rounds, count = (_MAX_REJECTION_ROUNDS, _PROPOSALS) if is_readable(kappa) else (1, _ALL_PROPOSALS)
+    results = tuple(torch.empty_like(kappa) for _ in range(3))
     todo = torch.arange(kappa.numel(), device=kappa.device)
-    for _ in range(_MAX_REJECTION_ROUNDS):
-        if todo.numel() == 0:
+    for left in reversed(range(rounds)):
+        *values, is_accepted = _first_accepted(kappa[todo], count, dim, generator)
+        for result, value in zip(results, values, strict=True):
+            result[todo] = value
+        if not left or bool(is_accepted.all()):
             break
-        *proposals, accepted = _propose(kappa[todo].expand(_PROPOSALS, -1), dim, generator)
-        first = accepted.int().argmax(0, keepdim=True)  # the last round's refused proposals stay: see the bound above
-        for target, proposal in zip((angle, cosine, sine), proposals, strict=True):
-            target[todo] = proposal.gather(0, first).squeeze(0)
-        todo = todo[~accepted.any(0)]
-    shape = concentration.shape
-    return angle.view(shape), cosine.view(shape), sine.view(shape)
+        todo = todo[~is_accepted]
+    return tuple(result.view(concentration.shape) for result in results)
+
+
+def _first_accepted(kappa: Tensor, count: int, dim: int, generator: torch.Generator | None) -> tuple[Tensor, ...]:
+    """(θ, cos θ, sin θ, whether it was accepted) of the first accepted of `count` proposals, or of the first one."""
+    *proposals, accepted = _propose(kappa.expand(count, -1), dim, generator)
+    first = accepted.int().argmax(0, keepdim=True)
+    return *(proposal.gather(0, first).squeeze(0) for proposal in proposals), accepted.any(0)
 
 
 def _propose(kappa: Tensor, dim: int, generator: torch.Generator | None) -> tuple[Tensor, ...]:
@@ -162,10 +172,10 @@ def _propose(kappa: Tensor, dim: int, generator: torch.Generator | None) -> tupl
 
 
 def _place_around(loc: Tensor, cosine: Tensor, sine: Tensor, generator: torch.Generator | None, out: Tensor) -> None:
-    """Fill `out` with cos θ·μ + sin θ·v, v uniform: the tangent is drawn at the pole e₁, then the pole is carried to μ.
+    """Fill `out` with cos θ·μ + sin θ·v, v uniform: the tangent is drawn at the pole e₁, then e₁ is mapped to μ.
 
-    The carrier is −σ times the Householder reflection along h = μ + σe₁, σ = sign(μ₁): orthogonal to rounding for
-    every M, where projecting a Gaussian off μ loses digits for small M.
+    The map is −σ times the Householder reflection along h = μ + σe₁, σ = sign(μ₁): orthogonal to rounding for
+    every M, whereas projecting a Gaussian off μ loses digits for small M.
     """
     out.normal_(generator=generator)
     out[..., 0] = 0
@@ -180,7 +190,7 @@ def _place_around(loc: Tensor, cosine: Tensor, sine: Tensor, generator: torch.Ge
 
 
 def _turning_rate(angle: Tensor, concentration: Tensor, dim: int) -> Tensor:
-    """a(w) = ∫₀¹ (1−u)^{M−2}·e^{−κwu} du, over the 40 decay lengths that matter."""
+    """a(w) = ∫₀¹ (1−u)^{M−2}·e^{−κwu} du, over 40 decay lengths of the integrand."""
     slope = concentration * torch.cos(angle)
     length = (40 / (dim - 2 + slope).clamp(min=40)).unsqueeze(-1)
     nodes, weights = _gauss_legendre(angle)
@@ -193,7 +203,7 @@ def _stretching_rate(angle: Tensor, concentration: Tensor, dim: int) -> Tensor:
     """c(w) = ±(1/sin θ)·∫ (cos φ − A)·p(φ)/p(θ) dφ, p(φ) ∝ sin^{M−2}φ·e^{κ·cos φ}, from θ away from the mode.
 
     Both sides of θ integrate to the same value up to the sign; the side without the mode decays monotonically.
-    float32 holds three digits of dw/dκ = c·sin²θ up to κ = 1e4·M, where it is 1e-9 and the direction carries all.
+    float32 holds three digits of dw/dκ = c·sin²θ up to κ = 1e4·M, where it is 1e-9 and the direction dominates.
     """
     root_curvature, mode = _mode_of_angle(concentration, dim)
     towards_zero = angle < mode
@@ -229,24 +239,12 @@ def _mode_of_angle(concentration: Tensor, dim: int) -> tuple[Tensor, Tensor]:
 
 
 def _one_minus_mean_resultant_length(concentration: Tensor, dim: int) -> Tensor:
-    """1 − A = (M·R + κ²·R·(R₊ − R))/(1 + A) with R = A/κ and R₊ its neighbour one order up: no 1 − 1 at large κ."""
+    """1 − A = (M·R + κ²·R·(R₊ − R))/(1 + A) with R = A/κ and R₊ the same one order higher: no cancellation."""
     squared = concentration * concentration
     ratio, next_ratio = second_moment_terms(squared, dim)
     return ratio * (dim + squared * (next_ratio - ratio)) / (1 + concentration * ratio)
 
 
-@torch.compiler.assume_constant_result
-def _unit_rule() -> tuple[list[float], list[float]]:
-    return _cached_unit_rule()
-
-
-@lru_cache(maxsize=1)
-def _cached_unit_rule() -> tuple[list[float], list[float]]:
-    nodes, weights = np.polynomial.legendre.leggauss(_QUADRATURE_NODES)
-    return ((nodes + 1) / 2).tolist(), (weights / 2).tolist()
-
-
 def _gauss_legendre(like: Tensor) -> tuple[Tensor, Tensor]:
     """Nodes and weights of the rule on [0, 1]."""
-    nodes, weights = _unit_rule()
-    return like.new_tensor(nodes), like.new_tensor(weights)
+    return like.new_tensor(_NODES), like.new_tensor(_WEIGHTS)

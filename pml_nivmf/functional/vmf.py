@@ -2,7 +2,7 @@ r"""The von Mises-Fisher distribution's normalizer, mean resultant length and se
 
 log C_M(κ) = (M/2−1)·log κ − (M/2)·log 2π − log I_{M/2−1}(κ),       d/dκ log C_M(κ) = −A_M(κ).
 
-Half-precision input is computed in float32 and returned in its own dtype; float32 never needs float64.
+Half-precision input is computed in float32 and returned in its own dtype; float32 input uses no float64.
 """
 
 import math
@@ -42,12 +42,12 @@ def log_uniform_density(dim: int) -> float:
 
 
 def relative_log_normalizer(concentration: Tensor, dim: int) -> Tensor:
-    """r(κ) = log C_M(κ) − log C_M(0) ≤ 0: what the losses use, precise to the last digits also in float32."""
+    """r(κ) = log C_M(κ) − log C_M(0) ≤ 0, which the losses use because float32 represents it to rounding."""
     working = at_least_float32(concentration)
     largest = _largest_squarable(working)
     squarable, beyond = working.clamp(max=largest), working.clamp(min=largest)
     value = relative_log_normalizer_of_square(squarable * squarable, dim)
-    # Beyond it r falls like −κ + (M−1)/2·log κ, to rounding.
+    # For larger κ, r falls like −κ + (M−1)/2·log κ to rounding.
     value = value - (beyond - largest) + (dim - 1) / 2 * torch.log(beyond / largest)
     return in_dtype_of(value, concentration)
 
@@ -55,12 +55,12 @@ def relative_log_normalizer(concentration: Tensor, dim: int) -> Tensor:
 def mean_resultant_length(concentration: Tensor, dim: int) -> Tensor:
     """A_M(κ) = I_{M/2}(κ) / I_{M/2−1}(κ), the length of the mean vector and the mean cosine of a sample, in [0, 1)."""
     working = at_least_float32(concentration)
-    working = working.clamp(max=_largest_squarable(working))  # A is 1 to rounding long before
+    working = working.clamp(max=_largest_squarable(working))  # A is 1 to rounding at that κ
     return in_dtype_of(working * vmf_ratio(working * working, _order(dim)), concentration)
 
 
 def _largest_squarable(like: Tensor) -> float:
-    """κ up to which κ² is far from overflow."""
+    """The largest κ that is squared; its square is far from overflow."""
     return math.sqrt(torch.finfo(like.dtype).max) / 1024
 
 
@@ -70,7 +70,7 @@ def relative_log_normalizer_of_square(squared: Tensor, dim: int) -> Tensor:
 
 
 def normalizer_change(squared: Tensor, delta: Tensor, dim: int) -> Tensor:
-    """log C_M(√(κ² + δ)) − log C_M(κ), with κ² = `squared`: no cancellation however large κ is. They broadcast."""
+    """log C_M(√(κ² + δ)) − log C_M(κ), with κ² = `squared`, without cancellation for large κ. They broadcast."""
     return vmf_normalizer_change(squared, delta, _order(dim))
 
 

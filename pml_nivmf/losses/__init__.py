@@ -1,27 +1,26 @@
-"""Proxy losses, each a PML BaseMetricLossFunction: imports distances, functional and PML.
-
-To add one: a file with a subclass of `ProxyLoss` and its name here.
-"""
+"""Proxy losses, each a PML BaseMetricLossFunction. To add one: a file with a subclass of `ProxyLoss`, its name here."""
 
 from .base import ProxyLoss
-from .embedding_scale import calibrate_head
-from .gathered import GatheredLoss, GatheredMiner
+from .collectives import GatheredLoss, GatheredMiner
+from .embeddings import calibrate_head, move_scale_to_head, warm_start_from_loader
 from .joint import JointProxyLoss
 from .nivmf import NivMFProxyLoss, NonIsotropicVMFLoss
-from .sharded_state import load_whole_state_dict, whole_state_dict
+from .parameters import load_whole_state_dict, whole_state_dict
+from .softmax import FullSoftmax, SampledSoftmax, ShardedSoftmax
 from .vmf import VMFProxyLoss
-from .warm_start import can_warm_start, move_scale_to_head, warm_start_from_loader
 
 __all__ = [
+    "FullSoftmax",
     "GatheredLoss",
     "GatheredMiner",
     "JointProxyLoss",
     "NivMFProxyLoss",
     "NonIsotropicVMFLoss",
     "ProxyLoss",
+    "SampledSoftmax",
+    "ShardedSoftmax",
     "VMFProxyLoss",
     "calibrate_head",
-    "can_warm_start",
     "load_whole_state_dict",
     "move_scale_to_head",
     "warm_start_from_loader",

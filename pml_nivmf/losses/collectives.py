@@ -1,42 +1,38 @@
-r"""Tensors of all ranks joined, with gradients that fit DistributedDataParallel.
+"""Tensors of all ranks joined, and losses on the joined batch. DDP minimises the mean of the losses of all ranks."""
 
-The convention is DDP's: rank r has a loss L_r, the training minimises (1/K)·Σ_r L_r over K ranks, and DDP averages the
-ranks' gradients. A tensor that was gathered is used by every rank's loss, so its owner's gradient is the sum of what
-all ranks found: after DDP's average this is the gradient of the mean loss.
-"""
-
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
-
-
-def is_distributed() -> bool:
-    return dist.is_available() and dist.is_initialized()
-
-
-def rank() -> int:
-    """This process's number; 0 where nothing is distributed."""
-    return dist.get_rank() if is_distributed() else 0
+from torch import Tensor, nn
 
 
 def world() -> int:
-    """The number of processes; 1 where nothing is distributed."""
-    return dist.get_world_size() if is_distributed() else 1
+    """The number of processes; 1 without torch.distributed."""
+    return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
+
+
+def rank() -> int:
+    """The number of this process; 0 without torch.distributed."""
+    return dist.get_rank() if world() > 1 else 0
+
+
+def mean_over_ranks(values: Tensor) -> Tensor:
+    """The mean of the values of all ranks, without gradients."""
+    total = torch.stack([values.detach().sum(), torch.full_like(values[0], len(values))])
+    if world() > 1:
+        dist.all_reduce(total)
+    return total[0] / total[1]
 
 
 def gather(tensor: Tensor, dim: int = 0) -> Tensor:
-    """The tensors of all ranks, in their order, joined along `dim`, differentiable once; all must have one shape."""
-    if world() == 1:
-        return tensor
-    dim = dim % tensor.ndim
-    return torch.cat(_Gather.apply(tensor), dim=dim)
+    """The tensors of all ranks joined along `dim`, in order of rank; differentiable once. All have the same shape."""
+    return tensor if world() == 1 else torch.cat(_Gather.apply(tensor), dim=dim % tensor.ndim)
 
 
 class _Gather(torch.autograd.Function):
-    """K tensors from one; backward, each rank's tensor gets the sum of what all ranks found for it."""
+    """The losses of all ranks use the tensor, so that its gradient is the sum over ranks."""
 
     @staticmethod
     def forward(ctx: Any, tensor: Tensor) -> tuple[Tensor, ...]:
@@ -47,30 +43,41 @@ class _Gather(torch.autograd.Function):
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> Tensor:
-        joined = torch.stack(grads)  # summed whole, for not every backend can sum and scatter
-        dist.all_reduce(joined)
-        return joined[rank()]
+        total = torch.stack(grads)  # all parts, because not every backend has reduce_scatter
+        dist.all_reduce(total)
+        return total[rank()]
 
 
 @torch.no_grad()
-def gather_uneven(tensor: Tensor, lengths: Sequence[int]) -> list[Tensor]:
-    """The tensors of all ranks, rank r's with lengths[r] rows; without gradients."""
-    if world() == 1:
-        return [tensor]
-    padded = tensor.new_zeros(max(lengths), *tensor.shape[1:])
-    padded[: len(tensor)] = tensor
-    parts = [torch.empty_like(padded) for _ in lengths]
-    dist.all_gather(parts, padded)
-    return [part[:length] for part, length in zip(parts, lengths, strict=True)]
-
-
-@torch.no_grad()
-def broadcast_rows(tensor: Tensor, lengths: Sequence[int]) -> Iterator[Tensor]:
-    """The same, one rank's rows after the other: where a device cannot hold all."""
-    if world() == 1:
-        yield tensor
-        return
+def gather_uneven(tensor: Tensor, lengths: Sequence[int], device: str | None = None) -> list[Tensor]:
+    """The tensors of all ranks, without gradients, moved to `device` one by one; that of rank r has lengths[r] rows."""
+    parts = []
     for source, length in enumerate(lengths):
         part = tensor.contiguous() if source == rank() else tensor.new_empty(length, *tensor.shape[1:])
-        dist.broadcast(part, source)
-        yield part
+        if world() > 1:
+            dist.broadcast(part, source)
+        parts.append(part.to(device or tensor.device))
+    return parts
+
+
+class GatheredLoss(nn.Module):
+    """A loss on the joined batch of all ranks, L(z₁ … z_K), for losses that are not a mean over images.
+
+    Wrap it in DistributedDataParallel like the model: gradients of model and proxies are then those of one process with
+    the joined batch. (With PML's DistributedLossWrapper, gradients of proxies are K times too large.) The proxy losses
+    of this package are means over images and need DDP only. All ranks need batches of the same size.
+
+    Args:
+        function: a loss, called with (embeddings, labels, tuples of the joined batch, see `GatheredMiner`).
+    """
+
+    def __init__(self, function: nn.Module):
+        super().__init__()
+        self.function = function
+
+    def forward(self, embeddings: Tensor, labels: Tensor, *args: Any) -> Any:
+        return self.function(gather(embeddings), gather(labels.to(embeddings.device)), *args)
+
+
+class GatheredMiner(GatheredLoss):
+    """A miner on the joined batch of all ranks, called with (embeddings, labels), for a `GatheredLoss`."""

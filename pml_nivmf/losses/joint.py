@@ -1,12 +1,12 @@
-"""A probabilistic proxy loss regularised by another proxy loss on the same proxies."""
+"""A probabilistic proxy loss and another proxy loss on the same proxies."""
 
-import math
 from typing import Any
 
 import torch
 from pytorch_metric_learning.losses import BaseMetricLossFunction
 from torch import Tensor, nn
 
+from ..checks import check_range
 from ..functional.pairing import detach_zero_rows
 from .base import ProxyLoss
 from .collectives import gather
@@ -17,19 +17,17 @@ class JointProxyLoss(BaseMetricLossFunction):
 
         L = L_probabilistic(z) + ω·L_guidance(z)
 
-    With `NonIsotropicVMFLoss` and PML's `ProxyAnchorLoss` it is the paper's PANC + EL-nivMF. The guidance loss's own
-    proxies are replaced by the probabilistic loss's.
+    With `NonIsotropicVMFLoss` and PML's `ProxyAnchorLoss` it is the paper's PANC + EL-nivMF. The proxies of the
+    guidance loss are replaced by those of the probabilistic loss.
 
     Args:
         probabilistic: one of this package's proxy losses.
         guidance: a PML loss with `.proxies` of the same shape, such as ProxyAnchorLoss or ProxyNCALoss.
         weight: ω ≥ 0.
-        gather_guidance: in a distributed training, the guidance loss sees the images of all ranks, for it may couple
-            them, as ProxyAnchorLoss does; the probabilistic loss sees each rank's own. Then wrap the whole in
-            DistributedDataParallel.
-        **kwargs: PML's `embedding_regularizer`, `collect_stats`, … Give reducers to the two losses themselves.
-
-    Needs an optimizer. Reducer input: the two losses reduce themselves; the sum arrives already reduced.
+        gather_guidance: in a distributed training, the guidance loss sees the images of all ranks, for losses that
+            couple them, such as ProxyAnchorLoss; the probabilistic loss sees those of its rank. Wrap the joint loss in
+            DistributedDataParallel. With a miner, use `GatheredLoss` and `GatheredMiner` instead.
+        **kwargs: PML's `embedding_regularizer`, `collect_stats`, … Reducers are arguments of the two losses.
     """
 
     def __init__(
@@ -41,21 +39,11 @@ class JointProxyLoss(BaseMetricLossFunction):
         **kwargs: Any,
     ):
         super().__init__(**kwargs)
-        if not isinstance(probabilistic, ProxyLoss):
-            raise TypeError(f"probabilistic must be a proxy loss of pml_nivmf, got {type(probabilistic).__name__}")
-        _check_shareable(probabilistic.proxies, guidance)
-        if probabilistic.sharded:
-            raise ValueError("sharded=True and a guidance loss do not go together: it needs all proxies on one device")
-        if probabilistic.sparse:
-            raise ValueError("sparse=True and a guidance loss do not go together: it has gradients for all proxies")
-        if not 0 <= weight < math.inf:
-            raise ValueError(f"weight must be a number of at least 0, got {weight}")
-        self.probabilistic = probabilistic
-        self.guidance = guidance
+        _check_shareable(probabilistic, guidance)
+        self.probabilistic, self.guidance = probabilistic, guidance
         self._tie()
         self.register_load_state_dict_post_hook(JointProxyLoss._tie)  # loading with assign=True unties
-        self.weight = float(weight)
-        self.gather_guidance = bool(gather_guidance)
+        self.weight, self.gather_guidance = check_range("weight", weight), gather_guidance
         self.add_to_recordable_attributes(list_of_names=["weight"], is_stat=False)
 
     def _tie(self, _incompatible_keys: Any = None) -> None:
@@ -65,57 +53,49 @@ class JointProxyLoss(BaseMetricLossFunction):
     def proxies(self) -> nn.Parameter:
         return self.probabilistic.proxies
 
-    def forward(
-        self,
-        embeddings: Tensor,
-        labels: Tensor | None = None,
-        indices_tuple: Any = None,
-        ref_emb: Tensor | None = None,
-        ref_labels: Tensor | None = None,
-    ) -> Tensor:
-        accepted = self.probabilistic.accept(embeddings)
-        if ref_emb is embeddings and ref_labels is labels:
-            ref_emb = ref_labels = None
-        with torch.autocast(accepted.device.type, enabled=False):
-            return super().forward(accepted, labels, indices_tuple, ref_emb, ref_labels)
+    def forward(self, embeddings: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        embeddings = self.probabilistic.accept(embeddings)
+        with torch.autocast(embeddings.device.type, enabled=False):
+            return super().forward(embeddings, *args, **kwargs)
 
     def compute_loss(
         self, embeddings: Tensor, labels: Tensor | None, indices_tuple: Any, ref_emb: Tensor, ref_labels: Tensor | None
     ) -> dict[str, dict[str, Any]]:
         references = {} if ref_emb is embeddings else {"ref_emb": ref_emb, "ref_labels": ref_labels}
         loss = self.probabilistic(embeddings, labels, indices_tuple, **references)
-        # PML's losses cast their proxies to the embeddings' dtype, for good: never let them see another one.
-        guiding = detach_zero_rows(embeddings.to(self.proxies.dtype))
+        # PML's losses cast their proxies to the dtype of the embeddings for good: never show them another one.
+        images = detach_zero_rows(embeddings.to(self.proxies.dtype))
         if self.gather_guidance:
-            assert labels is not None  # the probabilistic loss has asked for them
-            guiding, labels = gather(guiding), gather(labels)
-        loss = loss + self.weight * self.guidance(guiding, labels, indices_tuple)
+            if indices_tuple is not None:
+                raise ValueError("gather_guidance takes no indices_tuple: use GatheredLoss and GatheredMiner")
+            assert labels is not None  # or the probabilistic loss had raised
+            images, labels = gather(images), gather(labels)
+        loss = loss + self.weight * self.guidance(images, labels, indices_tuple)
         return {"loss": {"losses": loss, "indices": None, "reduction_type": "already_reduced"}}
 
     def get_logits(self, embeddings: Tensor) -> Tensor:
-        """The probabilistic loss's logits."""
+        """The logits of the probabilistic loss."""
         return self.probabilistic.get_logits(embeddings)
 
     def warm_start(self, embeddings: Tensor, labels: Tensor) -> None:
-        """Warm start of the probabilistic loss; the guidance loss shares its proxies."""
+        """Warm start of the probabilistic loss, whose proxies the guidance loss shares."""
         self.probabilistic.warm_start(embeddings, labels)
 
-    def param_groups(self, lr: float, guidance_lr: float | None = None, **rates: float | None) -> list[dict[str, Any]]:
-        """The probabilistic loss's groups, and the guidance loss's own parameters, if any, at `guidance_lr` or lr."""
+    def param_groups(self, lr: float, **rates: float | None) -> list[dict[str, Any]]:
+        """The groups of the probabilistic loss, and "guidance" with other parameters of the guidance loss, if any."""
         groups = self.probabilistic.param_groups(lr, **rates)
-        own = [parameter for parameter in self.guidance.parameters() if parameter is not self.proxies]
-        if own:
-            groups.append({"params": own, "name": "guidance", "lr": lr if guidance_lr is None else guidance_lr})
-        return groups
+        others = [parameter for parameter in self.guidance.parameters() if parameter is not self.proxies]
+        return [*groups, {"params": others, "name": "guidance", "lr": lr}] if others else groups
 
 
-def _check_shareable(proxies: nn.Parameter, guidance: nn.Module) -> None:
-    theirs = getattr(guidance, "proxies", None)
-    if not isinstance(theirs, nn.Parameter):
-        name = type(guidance).__name__
-        raise TypeError(f"guidance must have a parameter `proxies` to share, as ProxyAnchorLoss has: {name} has none")
-    if theirs.shape != proxies.shape:
-        raise ValueError(
-            f"proxies cannot be shared: guidance has shape {tuple(theirs.shape)}, the probabilistic loss "
-            f"{tuple(proxies.shape)}; build both with the same num_classes and embedding_size"
-        )
+def _check_shareable(probabilistic: ProxyLoss, guidance: nn.Module) -> None:
+    if not isinstance(probabilistic, ProxyLoss):
+        raise TypeError(f"probabilistic must be a proxy loss of pml_nivmf, got {type(probabilistic).__name__}")
+    if probabilistic.softmax.sparse or probabilistic.softmax.sharded:
+        raise ValueError(f"a guidance loss needs all proxies and dense gradients, not {probabilistic.softmax}")
+    proxies = getattr(guidance, "proxies", None)
+    if not isinstance(proxies, nn.Parameter):
+        raise TypeError(f"guidance must have a parameter `proxies`, as ProxyAnchorLoss has: {guidance} has none")
+    if proxies.shape != probabilistic.proxies.shape:
+        shapes = f"guidance has shape {tuple(proxies.shape)}, probabilistic {tuple(probabilistic.proxies.shape)}"
+        raise ValueError(f"proxies cannot be shared: {shapes}; use the same num_classes and embedding_size")

@@ -1,23 +1,15 @@
-"""Evaluation of raw embeddings, norms kept: imports torch, functional and PML.
+"""Evaluation of raw embeddings with their norms: retrieval, certainty, diversity, calibration.
 
-To add a metric that is a mean over queries: a function in `query_metrics` and its name in `catalogue`; one of the whole
-set: a function in a file of its own and its name in `set_metrics`; any other: PML's way, a subclass with a method
-`calculate_<name>`.
+To add a metric, write a subclass of `ProbabilisticAccuracyCalculator` with a method `calculate_<name>`, as with PML.
 """
 
-from .anisotropy import concentration_anisotropy
-from .auroc import certainty_auroc
 from .calculator import ProbabilisticAccuracyCalculator
-from .calibration import expected_calibration_error
-from .checks import UndefinedMetricError
+from .certainty import certainty, certainty_auroc, share_less_certain, spearman_correlation, threshold_for_precision
 from .coverage import RiskCoverage, recall_at_coverage, risk_coverage
-from .degradation import share_less_certain
 from .diversity import cluster_diversity, feature_diversity, intra_inter_ratio
-from .query_metrics import recall_at_k
-from .ranks import spearman_correlation
-from .scores import certainty
-from .set_metrics import CERTAINTY_METRICS, DIVERSITY_METRICS, lower_is_better
-from .threshold import threshold_for_precision
+from .inputs import UndefinedMetricError
+from .names import CERTAINTY_METRICS, DIVERSITY_METRICS, lower_is_better
+from .proxies import concentration_anisotropy, expected_calibration_error
 
 __all__ = [
     "CERTAINTY_METRICS",
@@ -34,7 +26,6 @@ __all__ = [
     "intra_inter_ratio",
     "lower_is_better",
     "recall_at_coverage",
-    "recall_at_k",
     "risk_coverage",
     "share_less_certain",
     "spearman_correlation",

@@ -1,142 +1,117 @@
-"""PML's AccuracyCalculator for raw embeddings, any Recall@k, mAP@1000, and data of SOP's size."""
+"""PML's AccuracyCalculator for raw embeddings, with any Recall@k, mAP@1000, certainty and diversity."""
 
-from collections.abc import Callable, Iterable
+import re
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
 import torch
-from pytorch_metric_learning.utils.accuracy_calculator import AccuracyCalculator
+from pytorch_metric_learning.utils.accuracy_calculator import (
+    EQUALITY,
+    AccuracyCalculator,
+    maybe_get_avg_of_avgs,
+    nan_accuracy,
+    try_getting_not_lone_labels,
+)
 from torch import Tensor
 
 from ..checks import check_count, check_option, check_positive
-from .averages import average
-from .catalogue import RELEVANT, K, query_metrics, recalls_in
-from .checks import check_counts, check_names, check_reference_starts_with_query
-from .items import Items, make_items
-from .label_statistics import LabelStatistics, label_statistics
-from .neighbours import Search, chunk_rows, search_in_chunks, unit
-from .query_metrics import Matches
-from .scores import Spaces, scores_in_chunks
-from .set_metrics import COVERAGES, certainty_metrics, coverages_in, diversity_metrics, or_nan
+from ..functional.pairing import unit_vectors
+from .certainty import certainty_scores
+from .inputs import as_embeddings, as_labels
+from .names import CERTAINTY_METRICS, DIVERSITY, certainty_metric, is_certainty_metric, or_nan
 
-_CORRECT = "precision_at_1"  # what a certainty is to predict
+_RECALL = re.compile(r"recall_at_([1-9]\d*)")
+_AT_R = ("r_precision", "mean_average_precision_at_r")
 
 
 class ProbabilisticAccuracyCalculator(AccuracyCalculator):
-    r"""PML's metrics and more, from raw embeddings whose norms are kept.
+    r"""PML's metrics and more, from raw embeddings with their norms.
 
     Use it with `GlobalEmbeddingSpaceTester(normalize_embeddings=False, accuracy_calculator=…)`. Metrics:
 
-    - PML's: precision_at_1, r_precision, mean_average_precision_at_r, mean_average_precision, mean_reciprocal_rank,
-      NMI, AMI.
+    - All of PML's, such as precision_at_1, r_precision, mean_average_precision_at_r and NMI.
     - recall_at_<k> for every k of `recall_at`: the share of queries with at least one item of their class among the k
       nearest. recall_at_1 = precision_at_1.
     - map_at_1000 = mean over queries of Σ_{i ≤ 1000} m_i·P_i / R, with m_i = 1 for a neighbour of the query's class,
-      P_i the precision at rank i and R the items of the class *without* the query: PML's denominator, equal to PML's
-      mean_average_precision with k=1000.
-    - map_at_1000_with_query: the same over R+1, the class *with* the query: the denominator of the deep metric learning
-      literature's code, to compare with published mAP@1000. A perfect ranking scores R/(R+1).
+      P_i the precision at rank i and R the size of the class *without* the query, as in PML's mean_average_precision.
+    - map_at_1000_with_query: the same divided by R+1, the class *with* the query: the denominator in the code of the
+      deep metric learning literature, to compare with published mAP@1000. A perfect ranking scores R/(R+1).
 
     As in PML, queries without any other item of their class are left out of all averages.
+    Two groups are computed only if `include` names them, always for the whole set; undefined values are NaN:
 
-    Only where `include` names them, of the whole set also with avg_of_avgs and return_per_class, NaN where undefined:
+    - `CERTAINTY_METRICS`: certainty_auroc, aurc, excess_aurc and recall_at_coverage_<percent>: how well the norm ‖z‖
+      predicts whether the nearest neighbour is right. The suffix _similarity stands for the similarity to the nearest
+      neighbour instead of the norm, _ppk for minus the expected-likelihood distance to it.
+    - `DIVERSITY_METRICS`: cluster_diversity, feature_diversity and intra_inter_ratio of the queries, on unit embeddings
+      for "cosine", raw embeddings for "l2". Not with a label_comparison_fn.
 
-    - certainty_auroc, aurc, excess_aurc and recall_at_coverage_<percent>: does the norm ‖z‖ tell right nearest
-      neighbours from wrong ones? With _similarity or _ppk at the end, the same of the similarity to the nearest
-      neighbour and of minus the expected-likelihood distance to it. `CERTAINTY_METRICS` is a list of all.
-    - cluster_diversity, feature_diversity and intra_inter_ratio of the queries, on unit embeddings for "cosine", raw
-      ones for "l2". `DIVERSITY_METRICS`; not with a label_comparison_fn.
-
-    Neighbours are searched and scored a chunk of queries at a time; no (queries, neighbours) matrix of the whole set is
-    made, so memory grows with the embeddings only. A `k` larger than the data counts as all of it.
-
-    include: metrics to compute, by default all. recall_at_<k> with any k may stand here, also if `recall_at` lacks it.
-    exclude: metrics to leave out.
-    avg_of_avgs: average the class means.
-    return_per_class: give the class means as a list.
-    k: how many neighbours mean_average_precision, mean_reciprocal_rank and a subclass's metrics look at: a number,
-        "max_bin_count" for the size of the largest class, None for all, which is slow on large sets. Other metrics look
-        at what they need, whatever k is.
-    label_comparison_fn: as in PML; not with NMI and AMI.
+    include: names of metrics, by default all but certainty and diversity. recall_at_<k> may have any k.
+    exclude: names of metrics to leave out.
+    recall_at: every k of recall_at_<k>.
+    retrieval: "cosine" ranks by the angle between embeddings, "l2" by the Euclidean distance of raw embeddings, as in
+        the paper's supplement.
+    embedding_scale: the factor by which the loss multiplies embeddings; it affects the metrics that end in _ppk.
     device: where to compute, by default a GPU if there is one.
-    knn_func: as in PML, by default faiss, exact, on the GPU if `device` is one and faiss supports it. It is handed unit
-        embeddings for "cosine", raw ones for "l2".
-    kmeans_func: as in PML, for NMI and AMI; handed the same embeddings.
-    recall_at: the k of recall_at_<k>.
-    retrieval: "cosine" ranks by the angle between embeddings, "l2" by the Euclidean distance of raw ones, to which
-        norms contribute, as in the paper's supplement.
-    batch_size: queries in a chunk; by default as many as keep a chunk near 256 MB.
-    embedding_scale: what the loss multiplies embeddings by; it matters to the metrics that end in _ppk.
+    k: neighbours that mean_average_precision and mean_reciprocal_rank use, by default all. Other metrics use as many as
+        they need. Each query needs about 60 bytes per neighbour: 3.7 GB for the test images of SOP with map_at_1000.
+    **kwargs: PML's avg_of_avgs, return_per_class, label_comparison_fn, knn_func and kmeans_func. The last two receive
+        unit embeddings for "cosine", raw ones for "l2".
 
-    Subclasses add metrics as with PML: a method calculate_<name>(self, **kwargs), and the name in requires_knn() if it
-    needs neighbours. Beyond PML's keywords it gets `raw_query` and `raw_reference`, the embeddings with their norms,
-    and `per_query`, a dict of (queries,) tensors with the value of every mean over queries that is being computed;
-    `not_lone_query_mask` tells where these mean something.
+    Subclasses add metrics as with PML, by a method calculate_<name>, which receives raw embeddings.
     """
+
+    knn_func: Callable[..., tuple[Tensor, Tensor]]
+    label_comparison_fn: Callable[[Tensor, Tensor], Tensor]
 
     def __init__(
         self,
-        include: Iterable[str] = (),
-        exclude: Iterable[str] = (),
-        avg_of_avgs: bool = False,
-        return_per_class: bool = False,
-        k: int | str | None = None,
-        label_comparison_fn: Callable[[Tensor, Tensor], Tensor] | None = None,
-        device: torch.device | str | None = None,
-        knn_func: Search | None = None,
-        kmeans_func: Callable[[Tensor, int], Tensor] | None = None,
+        include: Sequence[str] = (),
+        exclude: Sequence[str] = (),
         *,
         recall_at: Iterable[int] = (1, 2, 4, 8),
         retrieval: str = "cosine",
-        batch_size: int | None = None,
         embedding_scale: float = 1.0,
+        device: torch.device | str | None = None,
+        **kwargs: Any,
     ) -> None:
-        include, exclude = check_names("include", include), check_names("exclude", exclude)
         self.retrieval = check_option("retrieval", retrieval, ("cosine", "l2"))
-        self.batch_size = None if batch_size is None else check_count("batch_size", batch_size)
-        self.recall_at = check_counts("recall_at", (*check_counts("recall_at", recall_at), *recalls_in(include)))
         self.embedding_scale = check_positive("embedding_scale", embedding_scale)
-        self.query_metrics = query_metrics(self.recall_at)
-        self.certainty_metrics = certainty_metrics((*COVERAGES, *coverages_in(include)))
-        self.diversity_metrics = diversity_metrics()
-        self._offer(self.query_metrics, self._average)
-        self._offer(self.certainty_metrics, self._of_certainty)
-        self._offer(self.diversity_metrics, self._of_space)
-        if label_comparison_fn and not set(include).isdisjoint(self.diversity_metrics):
+        recalls = {check_count("recall_at", k) for k in recall_at}
+        recalls |= {int(match[1]) for match in map(_RECALL.fullmatch, include) if match}
+        certainty = {*CERTAINTY_METRICS, *filter(is_certainty_metric, include)}
+        self._fixed_depths = {"precision_at_1": 1, "map_at_1000": 1000, "map_at_1000_with_query": 1000}
+        self._fixed_depths |= {f"recall_at_{k}": k for k in recalls} | dict.fromkeys(certainty, 1)
+        metrics: dict[str, Callable[..., Any]] = {f"recall_at_{k}": self._recall for k in recalls}
+        metrics |= {name: partial(certainty_metric, name) for name in certainty}
+        metrics |= {name: partial(self._diversity, name) for name in DIVERSITY}
+        for name, metric in metrics.items():
+            setattr(self, f"calculate_{name}", metric)  # PML collects attributes of this form
+        if kwargs.get("label_comparison_fn") and not DIVERSITY.keys().isdisjoint(include):
             raise NotImplementedError("diversity metrics group items by equal labels: not with a label_comparison_fn")
-        only_by_name = () if include else (*self.certainty_metrics, *self.diversity_metrics)
-        super().__init__(
-            include=include,
-            exclude=(*exclude, *only_by_name),
-            avg_of_avgs=avg_of_avgs,
-            return_per_class=return_per_class,
-            k=k,
-            label_comparison_fn=label_comparison_fn,
-            device=torch.device(device) if isinstance(device, str) else device,
-            knn_func=knn_func,
-            kmeans_func=kmeans_func,
-        )
-        if kmeans_func is None:  # PML's, without faiss's warning of fewer than 39 items a class: classes are that small
+        only_by_name = () if include else (*certainty, *DIVERSITY)
+        super().__init__(include, (*exclude, *only_by_name), device=device and torch.device(device), **kwargs)
+        if kwargs.get("kmeans_func") is None:  # faiss warns about classes of fewer than 39 items, which are usual
             self.kmeans_func.kwargs["min_points_per_centroid"] = 1
-        found: dict[str, Callable[..., Any]] = self.get_function_dict()
-        self.original_function_dict = dict(sorted(found.items(), key=_natural_order))
-        self.curr_function_dict = self.get_function_dict()
-
-    def _offer(self, names: Iterable[str], calculate: Callable[..., Any]) -> None:
-        """As methods calculate_<name>, which PML looks for."""
-        for name in names:
-            setattr(self, f"calculate_{name}", partial(calculate, name))
+        self._search, self.knn_func = self.knn_func, self._find_neighbours
+        if self.label_comparison_fn is EQUALITY:
+            self.label_comparison_fn = _equal
 
     def requires_knn(self) -> list[str]:
-        return [*super().requires_knn(), *self.query_metrics, *self.certainty_metrics]
+        return [*super().requires_knn(), "mean_reciprocal_rank", *self._fixed_depths]
 
     def determine_k(self, bin_counts: Tensor, num_reference_embeddings: int, ref_includes_query: bool) -> int:
-        """PML's rule for `k`, never more than there is to find: faiss fills up with -1."""
+        """As many neighbours as the current metrics need, at most all of them: faiss would pad with -1."""
         available = num_reference_embeddings - int(ref_includes_query)
-        if self.k is None:
-            return available
-        wanted = int(bin_counts.max()) - int(ref_includes_query) if self.k == "max_bin_count" else int(self.k)
-        return max(0, min(wanted, available))
+        searching = [name for name in self.get_curr_metrics() if name in self.requires_knn()]
+        return min(max(self._depth(name, bin_counts, ref_includes_query) or available for name in searching), available)
+
+    def _depth(self, name: str, bin_counts: Tensor, ref_includes_query: bool) -> int | None:
+        """How many neighbours a metric looks at; None means all."""
+        if name in _AT_R or (name not in self._fixed_depths and self.k == "max_bin_count"):
+            return max(1, int(bin_counts.max()) - int(ref_includes_query))
+        return self._fixed_depths.get(name, self.k)
 
     @torch.no_grad()
     def get_accuracy(
@@ -146,148 +121,82 @@ class ProbabilisticAccuracyCalculator(AccuracyCalculator):
         reference: Any = None,
         reference_labels: Any = None,
         ref_includes_query: bool = False,
-        include: Iterable[str] = (),
-        exclude: Iterable[str] = (),
+        include: Sequence[str] = (),
+        exclude: Sequence[str] = (),
     ) -> dict[str, Any]:
-        """PML's: metrics by name. Without a reference, queries are searched among themselves."""
-        queries = make_items("query", query, query_labels, self.device, self.label_comparison_fn)
-        references, own = queries, ref_includes_query or reference is None
-        if reference is not None:
-            references = make_items("reference", reference, reference_labels, self.device, self.label_comparison_fn)
-        if own and references is not queries:
-            check_reference_starts_with_query(*queries, *references)
-        self.curr_function_dict = self.get_function_dict(tuple(include), tuple(exclude))
-        kwargs = self._base_kwargs(queries, references, own)
-        if self._computes(self.requires_knn()):
-            kwargs |= self._retrieve(**kwargs)
-        if self._computes(self.certainty_metrics):
-            kwargs["certainties"] = self._certainties(**kwargs)
-        if self._computes(self.requires_clustering()):
-            kwargs["cluster_labels"] = self.get_cluster_labels(**kwargs)
-        accuracies: dict[str, Any] = self._get_accuracy(self.curr_function_dict, **kwargs)
-        return accuracies
+        """As in PML: the metrics by name. Without a reference, queries are searched among themselves."""
+        if reference is None:
+            reference, reference_labels, ref_includes_query = query, query_labels, True
+        query = as_embeddings("query embeddings", query)
+        reference = as_embeddings("reference embeddings", reference)
+        if self.label_comparison_fn is _equal:
+            query_labels = as_labels("query_labels", query_labels, len(query))
+            reference_labels = as_labels("reference_labels", reference_labels, len(reference))
+            query_labels, reference_labels = _number_labels(query_labels, reference_labels)
+        pairs = (query, query_labels, reference, reference_labels)
+        return super().get_accuracy(*pairs, ref_includes_query, include, exclude)
 
-    def _base_kwargs(self, queries: Items, references: Items, own: bool) -> dict[str, Any]:
-        """What every metric is handed, embeddings as retrieval sees them; queries among references are no copy."""
-        to_space = unit if self.retrieval == "cosine" else _as_they_are
-        reference = to_space(references.embeddings)
-        return {
-            "query": reference[: len(queries.labels)] if own else to_space(queries.embeddings),
-            "reference": reference,
-            "raw_query": queries.embeddings,
-            "raw_reference": references.embeddings,
-            "query_labels": queries.labels,
-            "reference_labels": references.labels,
-            "ref_includes_query": own,
-            "label_comparison_fn": self.label_comparison_fn,
-        }
+    def _get_accuracy(self, function_dict: dict[str, Callable[..., Any]], **kwargs: Any) -> dict[str, Any]:
+        """PML calls this with the keywords of all metrics. Each metric gets only the neighbours that it looks at."""
+        if any(map(is_certainty_metric, function_dict)):
+            kwargs |= self._certainties(**kwargs)
+        return {name: metric(**self._with_neighbours_of(name, **kwargs)) for name, metric in function_dict.items()}
 
-    def _computes(self, names: Iterable[str]) -> bool:
-        return not set(names).isdisjoint(self.get_curr_metrics())
+    def _with_neighbours_of(self, name: str, **kwargs: Any) -> dict[str, Any]:
+        if "knn_labels" in kwargs:
+            depth = self._depth(name, kwargs["label_counts"][1], kwargs["ref_includes_query"])
+            kwargs |= {key: kwargs[key][:, :depth] for key in ("knn_labels", "knn_distances")}
+        return kwargs
 
-    def _retrieve(
-        self,
-        query: Tensor,
-        reference: Tensor,
-        query_labels: Tensor,
-        reference_labels: Tensor,
-        ref_includes_query: bool,
-        **_: Any,
-    ) -> dict[str, Any]:
-        """What metrics that need neighbours are handed."""
-        labels = label_statistics(query_labels, reference_labels, ref_includes_query, self.label_comparison_fn)
-        depths = self._depths(labels, len(reference), ref_includes_query)
-        kept = self._kept_neighbours(labels, len(reference), ref_includes_query)
-        k = max([kept, *depths.values()])
-        rows = self.batch_size or chunk_rows(k)
-        found = search_in_chunks(self.knn_func, query, reference, k, rows, ref_includes_query)
-        return {
-            "labels": labels,
-            "label_counts": (labels.classes, labels.counts),
-            "not_lone_query_mask": labels.not_lone,
-            "lone_query_labels": torch.unique(query_labels[~labels.not_lone], dim=0),
-            **self._score(found, Items(query, query_labels), reference_labels, labels, depths, kept),
-        }
+    def _to_retrieval_space(self, embeddings: Tensor) -> Tensor:
+        return unit_vectors(embeddings).contiguous() if self.retrieval == "cosine" else embeddings.contiguous()
 
-    def _score(
-        self,
-        found: Iterable[tuple[slice, Tensor, Tensor]],
-        queries: Items,
-        reference_labels: Tensor,
-        labels: LabelStatistics,
-        depths: dict[str, int],
-        kept: int,
-    ) -> dict[str, Any]:
-        """Every metric of every query, the nearest reference, and the `kept` nearest neighbours themselves."""
-        per_query = {name: queries.embeddings.new_empty(len(queries.labels), dtype=torch.double) for name in depths}
-        knn_labels, knn_distances, nearest = [], [], []
-        for place, distances, indices in found:
-            neighbour_labels = reference_labels[indices]  # (rows, k)
-            same = self.label_comparison_fn(queries.labels[place, None], neighbour_labels)
-            matches = Matches(same, labels.relevant[place], labels.counted[place])
-            for name, depth in depths.items():
-                per_query[name][place] = self.query_metrics[name].values(matches.nearest(depth))
-            knn_labels.append(neighbour_labels[:, :kept].clone())  # a view would keep the whole chunk
-            knn_distances.append(distances[:, :kept].clone())
-            nearest.append(indices[:, :1].clone())
-        return {
-            "per_query": per_query,
-            "nearest": torch.cat(nearest),  # (queries, 1), or (queries, 0) where nothing was searched
-            "knn_labels": torch.cat(knn_labels),
-            "knn_distances": torch.cat(knn_distances),
-        }
+    def _find_neighbours(
+        self, query: Tensor, k: int, reference: Tensor, ref_includes_query: bool = False
+    ) -> tuple[Tensor, Tensor]:
+        """Distances and indices of the k nearest references of raw queries; PML calls this as its knn_func."""
+        query, reference = self._to_retrieval_space(query), self._to_retrieval_space(reference)
+        distances, indices = self._search(query, k, reference, ref_includes_query)
+        if bool((indices < 0).any()):
+            raise ValueError(f"knn_func found fewer than k={k} neighbours: use an exact index, or a smaller k")
+        self._nearest = indices[:, :1].clone()  # PML does not pass indices to the metrics
+        return distances, indices
 
-    def _depths(self, labels: LabelStatistics, references: int, own: bool) -> dict[str, int]:
-        """How many neighbours every metric of this evaluation looks at."""
-        rules = {RELEVANT: labels.max_relevant, K: self.determine_k(labels.counts, references, own)}
-        current = [name for name in self.get_curr_metrics() if name in self.query_metrics]
-        if self._computes(self.certainty_metrics) and _CORRECT not in current:
-            current.append(_CORRECT)
-        asked = {name: self.query_metrics[name].neighbours for name in current}
-        return {
-            name: min(rules[wanted] if isinstance(wanted, str) else wanted, references - int(own))
-            for name, wanted in asked.items()
-        }
+    def get_cluster_labels(self, query: Tensor, query_labels: Tensor, **kwargs: Any) -> Tensor:
+        return super().get_cluster_labels(self._to_retrieval_space(query), query_labels, **kwargs)
 
-    def _kept_neighbours(self, labels: LabelStatistics, references: int, own: bool) -> int:
-        """Columns of knn_labels: k if a subclass's metric asks for neighbours, else none."""
-        foreign = set(self.requires_knn()) - set(self.query_metrics) - set(self.certainty_metrics)
-        return self.determine_k(labels.counts, references, own) if self._computes(foreign) else 0
+    calculate_map_at_1000 = AccuracyCalculator.calculate_mean_average_precision  # of 1000 neighbours, see _fixed_depths
 
-    def _average(
-        self, name: str, per_query: dict[str, Tensor], labels: LabelStatistics, **_: Any
-    ) -> float | list[float]:
-        return average(per_query[name], labels, self.avg_of_avgs, self.return_per_class)
+    def calculate_map_at_1000_with_query(self, **kwargs: Any) -> Any:
+        # PML subtracts the query from its class only if it knows that the references include it.
+        return self.calculate_mean_average_precision(**kwargs | {"ref_includes_query": False})
 
-    def _certainties(
-        self, query: Tensor, reference: Tensor, raw_query: Tensor, raw_reference: Tensor, nearest: Tensor, **_: Any
-    ) -> dict[str, Tensor]:
-        """The scores that this evaluation's metrics look at, (queries,) each; none where there are no neighbours."""
-        if nearest.shape[1] == 0:
-            return {}
-        names = {metric.score for name, metric in self.certainty_metrics.items() if self._computes([name])}
-        spaces = Spaces(query, reference, raw_query, raw_reference)
-        rows = self.batch_size or chunk_rows(query.shape[1])
-        return scores_in_chunks(names, spaces, nearest[:, 0], self.embedding_scale, rows)
+    def _recall(self, knn_labels: Tensor, query_labels: Tensor, **kwargs: Any) -> Any:
+        neighbours, labels = try_getting_not_lone_labels(knn_labels, query_labels, kwargs["not_lone_query_mask"])
+        if neighbours is None:
+            return nan_accuracy(kwargs["label_counts"][0], self.return_per_class)
+        hits = self.label_comparison_fn(labels[:, None], neighbours).any(dim=1).double()
+        return maybe_get_avg_of_avgs(hits, labels[:, None], self.avg_of_avgs, self.return_per_class)
 
-    def _of_certainty(
-        self, name: str, certainties: dict[str, Tensor], per_query: dict[str, Tensor], labels: LabelStatistics, **_: Any
-    ) -> float:
-        kept = labels.not_lone
-        if not certainties or not bool(kept.any()):
-            return float("nan")
-        metric = self.certainty_metrics[name]
-        return or_nan(metric.value, certainties[metric.score][kept], per_query[_CORRECT][kept])
+    def _certainties(self, query: Tensor, reference: Tensor, **kwargs: Any) -> dict[str, Any]:
+        """Of the queries that have something to find: `scores`, see `certainty_scores`, and `correct`."""
+        counted = kwargs["not_lone_query_mask"]
+        nearest = reference[self._nearest[counted].flatten()]
+        same = self.label_comparison_fn(kwargs["query_labels"][counted, None], kwargs["knn_labels"][counted, :1])
+        scores = certainty_scores(query[counted], nearest, self.retrieval, self.embedding_scale)
+        return {"scores": scores, "correct": same.any(dim=1)}
 
-    def _of_space(self, name: str, query: Tensor, query_labels: Tensor, **_: Any) -> float:
-        return or_nan(self.diversity_metrics[name], query, query_labels)
+    def _diversity(self, name: str, query: Tensor, query_labels: Tensor, **_: Any) -> float:
+        return or_nan(DIVERSITY[name], self._to_retrieval_space(query), query_labels)
 
 
-def _natural_order(item: tuple[str, Any]) -> tuple[str, int]:
-    """recall_at_2 before recall_at_10."""
-    stem, _, number = item[0].rpartition("_at_")
-    return (stem, int(number)) if number.isdecimal() and stem else (item[0], 0)
+def _equal(first: Tensor, second: Tensor) -> Tensor:
+    """For torch.eq, PML compares all classes with all references at once: 5.5 GB for SOP. For others it loops."""
+    return first == second
 
 
-def _as_they_are(embeddings: Tensor) -> Tensor:
-    return embeddings
+def _number_labels(query_labels: Tensor, reference_labels: Tensor) -> tuple[Tensor, Tensor]:
+    """The same labels as 0, 1, 2 …: PML converts labels to float32, which merges integers above 2**24."""
+    both = torch.cat([query_labels, reference_labels.to(query_labels.device)])
+    numbers = torch.unique(both, return_inverse=True)[1]
+    return numbers[: len(query_labels)], numbers[len(query_labels) :]

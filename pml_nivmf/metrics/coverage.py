@@ -1,7 +1,7 @@
-r"""Answering only the most certain items: what is then wrong, and how much is left.
+r"""Risk and recall when only the most certain items are answered.
 
-Items with the same certainty stand in no order. Everything here is the mean over all orders of such ties: each item
-counts with the share of wrong ones among the items that are exactly as certain as it is.
+The order of items with equal certainty is arbitrary. Every value here is the mean over all orders of such ties: an item
+counts with the share of wrong items among the items of the same certainty.
 """
 
 import math
@@ -11,15 +11,15 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from .checks import as_outcomes, as_scores
+from .inputs import as_outcomes, as_scores
 
-_ROUNDING = 1e-9  # 0.07·100 is 7.000000000000001, and seven items are meant
+_ROUNDING = 1e-9  # 0.07·100 is 7.000000000000001, which means seven items
 
 
 class RiskCoverage(NamedTuple):
-    """coverage: 1/n, 2/n … 1, the share of items answered, the most certain first, (n,), float64.
+    """coverage: 1/n, 2/n … 1, the share of answered items, most certain first, (n,), float64.
 
-    risk: the share of wrong ones among them, (n,), float64.
+    risk: the share of wrong items among the answered ones, (n,), float64.
     area: AURC, the mean risk over all coverages [Geifman & El-Yaniv 2017]; lower is better.
     """
 
@@ -29,8 +29,10 @@ class RiskCoverage(NamedTuple):
 
     @property
     def excess_area(self) -> float:
-        """The area beyond that of a certainty which puts all right items first [Geifman et al. 2019]: unlike the area
-        it compares models that are right more and less often. 0 is best."""
+        """The area minus the area of a certainty that ranks all right items first [Geifman et al. 2019]. 0 is best.
+
+        Unlike the area, it can be compared between models of different accuracy.
+        """
         count = len(self.risk)
         right = count - round(float(self.risk[-1]) * count)
         answered = torch.arange(1, count + 1, dtype=torch.double)
@@ -38,9 +40,10 @@ class RiskCoverage(NamedTuple):
 
 
 def risk_coverage(certainty: Any, correct: Any) -> RiskCoverage:
-    """The risk-coverage curve of `certainty` (items,), higher is surer, for `correct` (items,), booleans or 0 and 1.
+    """The risk-coverage curve.
 
-    All right: the risk is 0 everywhere; all wrong: 1 everywhere.
+    certainty: one number per item, higher is more certain, (items,).
+    correct: whether each item is right, booleans or 0 and 1, (items,).
     """
     scores = as_scores("certainty", certainty)
     wrong = 1 - as_outcomes("correct", correct, len(scores))
@@ -53,18 +56,15 @@ def risk_coverage(certainty: Any, correct: Any) -> RiskCoverage:
 
 
 def recall_at_coverage(certainty: Any, correct: Any, coverages: Iterable[float]) -> dict[float, float]:
-    """The share of right ones among the most certain items, for every coverage in (0, 1].
+    """The share of right items among the most certain ones, for every coverage in (0, 1].
 
-    Of n items, ⌈coverage·n⌉ are answered: at least the share asked for. At 1 it is the plain share of right ones.
+    Of n items, the ⌈coverage·n⌉ most certain are answered. At coverage 1 it is the share of right items.
     """
-    if isinstance(coverages, str) or not isinstance(coverages, Iterable):
-        raise ValueError(f"coverages must be a list of shares of the items, got {coverages!r}: write [{coverages!r}]")
     risk = risk_coverage(certainty, correct).risk
-    shares = [float(coverage) for coverage in coverages]  # tensors would be keys that nobody can look up
-    return {share: 1 - float(risk[_answered(share, len(risk)) - 1]) for share in shares}
-
-
-def _answered(coverage: float, count: int) -> int:
-    if not 0 < coverage <= 1:
-        raise ValueError(f"a coverage must be a share of the items above 0 and at most 1, got {coverage!r}")
-    return max(1, math.ceil(coverage * count - _ROUNDING))
+    recalls = {}
+    for share in map(float, coverages):  # floats, because a tensor cannot be looked up as a key
+        if not 0 < share <= 1:
+            raise ValueError(f"a coverage must be above 0 and at most 1, got {share}")
+        answered = max(1, math.ceil(share * len(risk) - _ROUNDING))
+        recalls[share] = 1 - float(risk[answered - 1])
+    return recalls

@@ -1,1 +1,1 @@
-"""What people look at: figures from plain arrays. Imports functional, distributions and metrics, never experiments."""
+"""Turn run folders into tables, figures and an HTML page. Never imports experiments."""

@@ -1,34 +1,40 @@
-"""Result tables: mean ± standard deviation with 95% t-intervals over seeds, for a terminal, Markdown and JSON."""
+"""Result tables: mean ± standard deviation with 95% t-intervals over seeds, for Markdown, JSON, terminal and page."""
 
 import math
 import re
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from itertools import groupby
+from typing import Any, NamedTuple
 
 from scipy.stats import t as student_t
 
+from ..files import finite
 from ..metrics import DIVERSITY_METRICS, lower_is_better
+from .run_folders import Group
 
 # Metrics shown first, in this order, if they were computed.
 _FIRST = ("recall_at_1", "precision_at_1", "mean_average_precision_at_r", "NMI")
-_TITLES = {"mean_average_precision_at_r": "MAP@R", "precision_at_1": "P@1", "map_at_1000": "mAP@1000"}
-# Of which certainty a metric speaks stands at the end of its name.
-_CERTAINTY_TITLES = {
-    "certainty_auroc": "AUROC",
-    "aurc": "AURC",
-    "excess_aurc": "E-AURC",
-    r"recall_at_coverage_(\d+)": "R@1 at {}%",
+# Regular expressions. The name of a certainty metric ends with the certainty score; without one, the score is the norm.
+_TITLES = {
+    r"recall_at_(\d+)": "R@{}",
+    "precision_at_1": "P@1",
+    "mean_average_precision_at_r": "MAP@R",
+    "map_at_1000": "mAP@1000",
+    "certainty_auroc(.*)": "AUROC ({})",
+    "aurc(.*)": "AURC ({})",
+    "excess_aurc(.*)": "E-AURC ({})",
+    r"recall_at_coverage_(\d+)(.*)": "R@1 at {}% ({})",
 }
-_SCORES = {None: "norm", "similarity": "similarity", "ppk": "PPK"}
+_SCORES = {"": "norm", "_similarity": "similarity", "_ppk": "PPK"}
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """Mean over seeds, standard deviation, and half the width of the 95% t-interval of the mean (None for one seed).
+    """Mean over seeds, standard deviation, and half the width of the mean's 95% t-interval (None for one seed).
 
-    Seeds without a value are left out; where none has one, the mean is NaN. `percent`: whether it is written so.
+    Seeds without a value are ignored; without any value the mean is NaN. percent: written as a percentage.
     """
 
     mean: float
@@ -38,30 +44,42 @@ class Estimate:
 
     @staticmethod
     def of(values: Sequence[float | None], percent: bool = True) -> "Estimate":
-        found = [value for value in values if value is not None and math.isfinite(value)]
-        if len(found) < 2:
-            return Estimate(found[0] if found else math.nan, None, None, percent)
-        deviation = statistics.stdev(found)
-        quantile = float(student_t.ppf(0.975, len(found) - 1))
-        half_width = quantile * deviation / math.sqrt(len(found))
-        return Estimate(statistics.fmean(found), deviation, half_width, percent)
+        numbers = [value for value in values if value is not None and math.isfinite(value)]
+        if len(numbers) < 2:
+            return Estimate(numbers[0] if numbers else math.nan, None, None, percent)
+        deviation = statistics.stdev(numbers)
+        quantile = float(student_t.ppf(0.975, len(numbers) - 1))
+        half_width = quantile * deviation / math.sqrt(len(numbers))
+        return Estimate(statistics.fmean(numbers), deviation, half_width, percent)
 
-    def written(self, value: float) -> str:
-        """A number in this estimate's unit."""
-        return f"{100 * value:.2f}" if self.percent else f"{value:.4f}"
+    def parts(self, digits: int | None = None) -> tuple[str, str]:
+        """The mean with its deviation, and the interval; each is empty if it is undefined."""
+        if math.isnan(self.mean):
+            return "", ""
+        digits = (2 if self.percent else 4) if digits is None else digits
+        mean = self._written(self.mean, digits)
+        if self.deviation is None or self.half_width is None:
+            return mean, ""
+        low, high = (self._written(self.mean + sign * self.half_width, digits) for sign in (-1, 1))
+        return f"{mean} ± {self._written(self.deviation, digits)}", f"[{low}, {high}]"
+
+    def _written(self, value: float, digits: int) -> str:
+        return f"{100 * value if self.percent else value:.{digits}f}"
+
+    def as_json(self) -> dict[str, float | None]:
+        return {"mean": self.mean, "deviation": self.deviation, "half_width_95": self.half_width}
+
+    def overlaps(self, other: "Estimate") -> bool:
+        """Whether the intervals overlap; an estimate of one seed has none."""
+        return abs(self.mean - other.mean) <= (self.half_width or 0) + (other.half_width or 0)
 
     def __str__(self) -> str:
-        if math.isnan(self.mean):
-            return "–"
-        if self.deviation is None or self.half_width is None:
-            return self.written(self.mean)
-        low, high = self.written(self.mean - self.half_width), self.written(self.mean + self.half_width)
-        return f"{self.written(self.mean)} ± {self.written(self.deviation)} [{low}, {high}]"
+        return " ".join(filter(None, self.parts())) or "–"
 
 
 @dataclass(frozen=True)
 class Row:
-    """One loss: its test metrics over all seeds."""
+    """The test metrics of one loss over all seeds."""
 
     loss: str
     seeds: int
@@ -81,43 +99,39 @@ def summarise(results: Sequence[tuple[str, dict[str, Any]]]) -> list[Row]:
 
 
 def in_percent(metric: str) -> bool:
-    """Shares are; diversities are distances, variances and ratios."""
+    """Whether a metric is a share. Diversities are distances, variances and ratios."""
     return metric not in DIVERSITY_METRICS
 
 
 def ordered_metrics(rows: Sequence[Row]) -> list[str]:
-    """All that any row has."""
+    """The metrics of all rows, the most important first."""
     present = list(dict.fromkeys(metric for row in rows for metric in row.metrics))
     return [m for m in _FIRST if m in present] + [m for m in present if m not in _FIRST]
 
 
 def short_name(metric: str) -> str:
-    """A column title: R@1 for recall_at_1, MAP@R, AUROC (norm), …; other names as they are."""
-    for stem, title in _CERTAINTY_TITLES.items():
-        found = re.fullmatch(rf"{stem}(?:_(similarity|ppk))?", metric)
-        if found:
-            return f"{title.format(*found.groups())} ({_SCORES[found.groups()[-1]]})"
-    if metric.startswith("recall_at_"):
-        return f"R@{metric.removeprefix('recall_at_')}"
-    return _TITLES.get(metric, metric)
+    """A column title such as R@1, MAP@R or AUROC (norm); unknown names stay as they are."""
+    for pattern, title in _TITLES.items():
+        if match := re.fullmatch(pattern, metric):
+            return title.format(*(_SCORES.get(part, part) for part in match.groups()))
+    return metric
 
 
 def cell(row: Row, metric: str) -> str:
-    """The estimate, or a dash where the row lacks the metric."""
-    return str(row.metrics[metric]) if metric in row.metrics else "–"
+    """The estimate, or a dash if the row does not have the metric."""
+    return str(row.metrics.get(metric, "–"))
 
 
 def best_loss(rows: Sequence[Row], metric: str) -> str | None:
-    """The row with the best mean, of some metrics the lowest; None where no row has one."""
+    """The loss with the best mean (for some metrics the lowest), or None if no row has the metric."""
     means = {row.loss: row.metrics[metric].mean for row in rows if metric in row.metrics}
     means = {loss: mean for loss, mean in means.items() if not math.isnan(mean)}
-    if not means:
-        return None
-    return (min if lower_is_better(metric) else max)(means, key=means.__getitem__)
+    pick = min if lower_is_better(metric.rpartition(".")[2]) else max
+    return pick(means, key=means.__getitem__) if means else None
 
 
 def as_markdown(rows: Sequence[Row]) -> str:
-    """A table with the best mean of each metric in bold; percent, mean ± deviation [95% interval]."""
+    """Estimates as mean ± deviation [95% interval] in percent, with the best mean of each metric in bold."""
     metrics = ordered_metrics(rows)
     lines = ["| loss | " + " | ".join(metrics) + " | seeds | s/run |", "|---" * (len(metrics) + 3) + "|"]
     for row in rows:
@@ -128,24 +142,48 @@ def as_markdown(rows: Sequence[Row]) -> str:
     return "\n".join(lines)
 
 
-def as_json(rows: Sequence[Row]) -> list[dict[str, Any]]:
-    return [
-        {
-            "loss": row.loss,
-            "seeds": row.seeds,
-            "seconds": row.seconds,
-            "test": {
-                name: {
-                    "mean": None if math.isnan(e.mean) else e.mean,
-                    "deviation": e.deviation,
-                    "half_width_95": e.half_width,
-                }
-                for name, e in row.metrics.items()
-            },
-        }
-        for row in rows
-    ]
+def as_json(rows: Sequence[Row]) -> Any:
+    """What `as_markdown` shows; a mean without any value is null."""
+    tests = [{metric: estimate.as_json() for metric, estimate in row.metrics.items()} for row in rows]
+    heads = [{"loss": row.loss, "seeds": row.seeds, "seconds": row.seconds} for row in rows]
+    return finite([head | {"test": test} for head, test in zip(heads, tests, strict=True)])
 
 
-def _or_none(mean: float) -> float | None:
-    return None if math.isnan(mean) else mean
+class Column(NamedTuple):
+    """A column of a table of the page.
+
+    path: of the number in the summaries, such as test.recall_at_1; `*` is every key, over which numbers are averaged.
+    group: a title above columns that belong together. ranked: whether the best estimate is bold.
+    """
+
+    path: str
+    title: str
+    group: str = ""
+    percent: bool = True
+    ranked: bool = True
+    digits: int = 2
+
+
+def as_view(groups: Sequence[Group], columns: Sequence[Column]) -> dict[str, Any]:
+    """What the table macro of the templates needs; columns without any number are dropped."""
+    rows = [Row(g.name, len(g.runs), {c.path: _estimate(g, c) for c in columns}, math.nan) for g in groups]
+    best = {column.path: best_loss(rows, column.path) for column in columns}
+    shown = [column for column in columns if best[column.path] is not None]
+    return {
+        "rows": rows,
+        "columns": shown,
+        "groups": [(title, len(list(members))) for title, members in groupby(shown, key=lambda column: column.group)],
+        "best": {c.path: best[c.path] for c in shown if c.ranked and len(rows) > 1},
+    }
+
+
+def _estimate(group: Group, column: Column) -> Estimate:
+    numbers = [_numbers(run.summary, column.path.split(".")) for run in group.runs]
+    return Estimate.of([statistics.fmean(of_run) if of_run else None for of_run in numbers], column.percent)
+
+
+def _numbers(value: Any, keys: Sequence[str]) -> list[float]:
+    if keys and isinstance(value, dict):
+        entries = value.values() if keys[0] == "*" else [value.get(keys[0])]
+        return [number for entry in entries for number in _numbers(entry, keys[1:])]
+    return [number for number in (value if isinstance(value, list) else [value]) if number is not None]

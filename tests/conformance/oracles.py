@@ -1,8 +1,7 @@
-"""Our distances as loops over pairs with mpmath's Bessel functions: what PML's classes are to give with ours."""
+"""Our distances as loops over pairs with mpmath's Bessel functions: a reference for PML's classes with ours."""
 
-from functools import cache
+from functools import cache, partial
 
-import mpmath
 import numpy as np
 import torch
 from pytorch_metric_learning.distances import BaseDistance
@@ -11,32 +10,18 @@ from torch import Tensor
 from .. import references
 
 
-def _nivmf(normalizer):
-    """−log ρ(z/‖z‖) for K = ‖p‖·I: the vMF's density, times κ^{M−1} with the paper's normalizer."""
-
-    def distance(z, p):
-        kappa = float(np.linalg.norm(p))
-        log_density = references.log_normalizer(kappa, len(z)) + float(p @ z) / float(np.linalg.norm(z))
-        return -float(log_density + (normalizer == "paper") * (len(z) - 1) * mpmath.log(kappa))
-
-    return distance
-
-
-def _kl_paper(z, p):
-    first, second = (float(np.linalg.norm(v)) for v in (z, p))
-    normalizers = references.log_normalizer(first, len(z)) - references.log_normalizer(second, len(z))
-    return float(normalizers) + first - float(z @ p) / first
+def _nivmf(z, p):
+    """−log ρ(z/‖z‖) for K = ‖p‖·I, where ρ is the density of a vMF."""
+    return -float(references.log_normalizer(float(np.linalg.norm(p)), len(z))) - float(p @ z / np.linalg.norm(z))
 
 
 PAIRS = {
-    "PPKDistance": lambda z, p: references.ppk(z, p, 0.7),
-    "ExpectedLikelihoodDistance": lambda z, p: references.ppk(z, p, 1.0),
-    "BhattacharyyaDistance": lambda z, p: references.ppk(z, p, 0.5),
-    "KLDistance": references.kl,
-    "KLDistance paper": _kl_paper,
-    "NivMFDistance": _nivmf("exact"),
-    "NivMFDistance paper": _nivmf("paper"),
-    "ExpectedLikelihoodNivMFDistance analytic": lambda z, p: references.ppk(z, p, 1.0),  # exact where K = κ·I
+    "PPK": partial(references.ppk, gamma=0.7),
+    "EL-vMF": partial(references.ppk, gamma=1.0),
+    "B-vMF": partial(references.ppk, gamma=0.5),
+    "KL-vMF": references.kl,
+    "nivMF": _nivmf,
+    "EL-nivMF": partial(references.ppk, gamma=1.0),  # exact where K = κ·I
 }
 
 

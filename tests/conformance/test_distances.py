@@ -14,10 +14,10 @@ from pml_nivmf.distances import pack_nivmf
 
 from .. import references
 from ..devices import DEVICES
-from .catalogue import DISTANCES, C, M, a_batch, build, classes_of, outcome
+from ..distances.variants import each
+from .catalogue import DISTANCES, C, M, a_batch, build, call, classes_of, outcome
 from .oracles import PAIRS, Oracle
 
-DTYPES = [torch.float16, torch.float32, torch.float64]  # those that PML's own tests go through
 LOSSES = {
     *("ContrastiveLoss", "GeneralizedLiftedStructureLoss", "IntraPairVarianceLoss", "LiftedStructureLoss"),
     *("ManifoldLoss", "MarginLoss", "MultiSimilarityLoss", "NCALoss", "NPairsLoss", "NTXentLoss"),
@@ -50,10 +50,6 @@ ALL_CLASSES = {**classes_of(losses), **classes_of(miners), **classes_of(regulari
 pytestmark = pytest.mark.filterwarnings("ignore")  # PML's own, about empty tensors
 
 
-def expected_outcome(name):
-    return next((reason for reason, names in REFUSING.items() if name in names), "works")
-
-
 def test_every_class_of_pml_is_in_one_list():
     listed = [*LOSSES, *MINERS, *(name for names in REFUSING.values() for name in names)]
     assert sorted(listed) == sorted(ALL_CLASSES)
@@ -69,12 +65,15 @@ def test_every_search_of_pml_is_listed():
 
 @pytest.mark.parametrize("name", sorted(ALL_CLASSES))
 def test_taken_or_refused_as_listed(name):
-    for make in DISTANCES.values():
-        assert outcome(ALL_CLASSES[name], make()) == expected_outcome(name)
+    expected = next((reason for reason, names in REFUSING.items() if name in names), "works")
+    assert {outcome(ALL_CLASSES[name], make()) for make in DISTANCES.values()} == {expected}
 
 
-def call(built, embeddings, labels):
-    return built(embeddings) if isinstance(built, losses.ManifoldLoss) else built(embeddings, labels)
+def check_gradient(value, *inputs):
+    for gradient, tensor in zip(torch.autograd.grad(value, inputs, retain_graph=True), inputs, strict=True):
+        assert torch.isfinite(gradient).all()
+        assert gradient.any()
+        assert gradient.dtype == tensor.dtype
 
 
 @pytest.mark.parametrize("name", sorted(LOSSES))
@@ -82,71 +81,60 @@ def test_losses_are_those_over_mpmaths_distances(name):
     """The same PML loss, with a naive distance instead of ours, has the same value."""
     for distance, make in DISTANCES.items():
         embeddings, labels = a_batch(torch.float64)
-        ours = build(ALL_CLASSES[name], make()).double()
         torch.manual_seed(1)
-        value = call(ours, embeddings, labels)
-        value.backward()
-        assert torch.isfinite(embeddings.grad).all()
+        value = call(build(ALL_CLASSES[name], make()).double(), embeddings, labels)
+        check_gradient(value, embeddings)
         if distance in PAIRS:
-            theirs = build(ALL_CLASSES[name], Oracle(distance)).double()
             torch.manual_seed(1)
-            with torch.no_grad():
-                torch.testing.assert_close(value.detach(), call(theirs, embeddings.detach(), labels))
-        assert value != 0, "the loss sees something"
-        assert embeddings.grad.any()
-
-
-@pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("name", sorted(LOSSES))
-def test_losses_in_all_dtypes(name, dtype, device):
-    for make in DISTANCES.values():
-        embeddings, labels = a_batch(dtype)
-        embeddings = embeddings.detach().to(device).requires_grad_()
-        value = call(build(ALL_CLASSES[name], make()).to(device), embeddings, labels.to(device))
-        value.backward()
-        assert torch.isfinite(value)
-        assert torch.isfinite(embeddings.grad).all()
-        assert embeddings.grad.dtype == dtype
+            expected = call(build(ALL_CLASSES[name], Oracle(distance)).double(), embeddings.detach(), labels)
+            torch.testing.assert_close(value, expected)
 
 
 def tuples(indices):
-    """What was mined, whatever the order: of pairs at the same distance either may come first."""
+    """Mined tuples in a fixed order: of pairs at the same distance either may come first."""
     groups = [indices] if len(indices) == 3 else [indices[:2], indices[2:]]
     return [sorted(zip(*(column.tolist() for column in group), strict=True)) for group in groups]
 
 
 @pytest.mark.parametrize("name", sorted(MINERS))
 def test_miners_find_what_mpmaths_distances_find(name):
+    embeddings, labels = a_batch(torch.float64)
     for distance, make in DISTANCES.items():
-        embeddings, labels = a_batch(torch.float64)
         torch.manual_seed(1)
-        found = build(ALL_CLASSES[name], make())(embeddings, labels)
-        anchors, positives = found[:2]
-        others, negatives = (found[0], found[2]) if len(found) == 3 else found[2:]
-        assert len(anchors) > 0
-        assert (labels[anchors] == labels[positives]).all()
-        assert (labels[others] != labels[negatives]).all()
+        mined = build(ALL_CLASSES[name], make())(embeddings, labels)
+        anchors, negatives = (mined[0], mined[2]) if len(mined) == 3 else mined[2:]
+        assert len(mined[0]) > 0
+        assert (labels[mined[0]] == labels[mined[1]]).all()
+        assert (labels[anchors] != labels[negatives]).all()
         if distance in PAIRS:
             torch.manual_seed(1)
             expected = build(ALL_CLASSES[name], Oracle(distance))(embeddings.detach(), labels)
-            assert tuples(found) == tuples(expected)
+            assert tuples(mined) == tuples(expected)
 
 
 @pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("name", sorted(MINERS))
-def test_miners_in_all_dtypes(name, dtype, device):
-    for make in DISTANCES.values():
-        embeddings, labels = a_batch(dtype)
-        found = build(ALL_CLASSES[name], make())(embeddings.detach().to(device), labels.to(device))
-        assert all(indices.dtype == torch.long for indices in found)
-        assert all(indices.device.type == device for indices in found)
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64])  # as in PML's own tests
+@pytest.mark.parametrize("distance", PAIRS)
+def test_dtypes_and_devices(distance, dtype, device):
+    exact, labels = a_batch(torch.float64)
+    embeddings, labels = exact.detach().to(device, dtype).requires_grad_(), labels.to(device)
+    make = DISTANCES[distance]
+    for name in ("TripletMarginLoss", "ProxyAnchorLoss"):
+        value = build(ALL_CLASSES[name], make()).to(device)(embeddings, labels)
+        check_gradient(value, embeddings)
+    mined = build(miners.TripletMarginMiner, make())(embeddings, labels)
+    assert {(indices.dtype, indices.device.type) for indices in mined} == {(torch.long, device)}
+    _, neighbours = CustomKNN(make())(embeddings[:5].detach(), 3, embeddings[5:].detach())
+    # As near as in float64; rounding may decide which of two equally near ones comes first.
+    tolerance = {torch.float16: 0.05, torch.float32: 1e-4, torch.float64: 1e-9}[dtype]
+    matrix = Oracle(distance)(exact[:5].detach(), exact[5:].detach())
+    nearest = matrix.sort(dim=1).values[:, :3]
+    torch.testing.assert_close(matrix.gather(1, neighbours.cpu()), nearest, rtol=tolerance, atol=tolerance)
 
 
 @pytest.mark.parametrize("distance", PAIRS)
 def test_search(distance):
-    """CustomKNN, MatchFinder, InferenceModel and BatchedDistance against the sorted naive matrix."""
+    """CustomKNN, MatchFinder and BatchedDistance against the sorted naive matrix."""
     embeddings = a_batch(torch.float64)[0].detach()
     queries, refs = embeddings[:5], embeddings[5:]
     matrix = Oracle(distance)(queries, refs)
@@ -157,85 +145,60 @@ def test_search(distance):
         assert torch.equal(neighbours, nearest.indices[:, :3])
         # PML collects batches in float32
         torch.testing.assert_close(values.double(), nearest.values[:, :3], rtol=1e-6, atol=1e-5)
-    threshold = matrix.median().item()
-    finder = MatchFinder(make(), threshold=threshold + 1e-9)
-    assert (torch.tensor(finder.get_matching_pairs(queries, refs)) == (matrix <= threshold + 1e-9)).all()
-    assert finder.is_match(queries[:1], refs[:1]) is bool(matrix[0, 0] <= threshold)
+    threshold = matrix.median().item() + 1e-9
+    matches = MatchFinder(make(), threshold=threshold).get_matching_pairs(queries, refs)
+    assert (torch.tensor(matches) == (matrix <= threshold)).all()
     rows = []
     batched = pml_distances.BatchedDistance(make(), iter_fn=lambda part, start, end: rows.append(part), batch_size=2)
     batched(queries, refs)
     torch.testing.assert_close(torch.cat(rows), matrix)
 
 
-@pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("distance", PAIRS)
-def test_search_in_all_dtypes(distance, dtype, device):
-    """The neighbours are as near as float64's; which of two equally near ones comes first is left to rounding."""
-    exact = a_batch(torch.float64)[0].detach()
-    matrix = Oracle(distance)(exact[:5], exact[5:])
-    embeddings = exact.to(device, dtype)
-    values, neighbours = CustomKNN(DISTANCES[distance]())(embeddings[:5], 3, embeddings[5:])
-    assert values.device.type == neighbours.device.type == device
-    tolerance = {torch.float16: 0.05, torch.float32: 1e-4, torch.float64: 1e-9}[dtype]
-    found, nearest = matrix.gather(1, neighbours.cpu()), matrix.sort(dim=1).values[:, :3]
-    torch.testing.assert_close(found, nearest, rtol=tolerance, atol=tolerance)
-
-
-@pytest.mark.parametrize("distance", DISTANCES)
-def test_inference_model_and_accuracy_calculator(distance):
+@each(DISTANCES)
+def test_inference_model_and_accuracy_calculator(make):
     embeddings, labels = a_batch()
     embeddings = embeddings.detach()
-    values = DISTANCES[distance]()(embeddings, embeddings)
-    model = InferenceModel(
-        torch.nn.Identity(),
-        match_finder=MatchFinder(DISTANCES[distance](), threshold=values.median().item()),
-        normalize_embeddings=False,
-        data_device=torch.device("cpu"),
-    )
+    values = make()(embeddings, embeddings)
+    finder = MatchFinder(make(), threshold=values.median().item())
+    cpu = torch.device("cpu")
+    model = InferenceModel(torch.nn.Identity(), match_finder=finder, normalize_embeddings=False, data_device=cpu)
     near, far = (embeddings[int(index)].unsqueeze(0) for index in (values[0].argmin(), values[0].argmax()))
     assert model.is_match(embeddings[:1], near)
     assert not model.is_match(embeddings[:1], far)
-    for batch_size in (None, 5):
-        search = CustomKNN(DISTANCES[distance](), batch_size=batch_size)
-        calculator = AccuracyCalculator(include=("precision_at_1", "mean_average_precision_at_r"), knn_func=search)
-        assert calculator.get_accuracy(embeddings, labels)["precision_at_1"] > 0.8
+    calculator = AccuracyCalculator(include=("precision_at_1",), knn_func=CustomKNN(make(), batch_size=5))
+    assert calculator.get_accuracy(embeddings, labels)["precision_at_1"] > 0.8
 
 
-@pytest.mark.parametrize("distance", [name for name in DISTANCES if "NivMF" in name])
+@pytest.mark.parametrize("distance", [name for name in DISTANCES if "nivMF" in name])
 def test_packed_references_in_an_ordinary_triplet_loss(distance):
     """PML's ref_emb: images against nivMF proxies."""
     embeddings, labels = a_batch()
     loc = references.unit(C, M, dtype=torch.float32)
     refs = pack_nivmf(loc, 1 + 5 * torch.rand(C, M, generator=torch.Generator().manual_seed(1))).requires_grad_()
     loss = losses.TripletMarginLoss(distance=DISTANCES[distance](), margin=100.0)
-    loss(embeddings, labels, ref_emb=refs, ref_labels=torch.arange(C)).backward()
-    assert refs.grad.abs().sum() > 0
-    assert torch.isfinite(embeddings.grad).all()
+    value = loss(embeddings, labels, ref_emb=refs, ref_labels=torch.arange(C))
+    check_gradient(value, embeddings, refs)
 
 
-@pytest.mark.parametrize("distance", DISTANCES)
-def test_wrappers_of_losses_take_our_distances(distance):
+@each(DISTANCES)
+def test_wrappers_of_losses_take_our_distances(make):
     embeddings, labels = a_batch()
-    loss = losses.ContrastiveLoss(pos_margin=-50.0, neg_margin=50.0, distance=DISTANCES[distance]())
+    loss = losses.ContrastiveLoss(pos_margin=-50.0, neg_margin=50.0, distance=make())
+    triplets = losses.TripletMarginLoss(distance=make())
     values = {
         "CrossBatchMemory": losses.CrossBatchMemory(loss, M, memory_size=24)(embeddings, labels),
-        "MultipleLosses": losses.MultipleLosses([loss, losses.TripletMarginLoss(distance=DISTANCES[distance]())])(
-            embeddings, labels
-        ),
+        "MultipleLosses": losses.MultipleLosses([loss, triplets])(embeddings, labels),
         "SelfSupervisedLoss": losses.SelfSupervisedLoss(loss)(embeddings, embeddings.detach() + 0.1),
     }
     assert sorted(values) == sorted(WRAPPERS)
     for value in values.values():
-        (gradient,) = torch.autograd.grad(value, embeddings)
-        assert torch.isfinite(gradient).all()
-        assert gradient.any()
+        check_gradient(value, embeddings)
 
 
-@pytest.mark.parametrize("distance", DISTANCES)
-def test_collect_stats(distance):
+@each(DISTANCES)
+def test_collect_stats(make):
     embeddings, _ = a_batch()
-    collecting = DISTANCES[distance](collect_stats=True)
+    collecting = make(collect_stats=True)
     collecting(embeddings)
     expected = embeddings.norm(dim=1).mean().item()
     assert collecting.initial_avg_query_norm == pytest.approx(expected)

@@ -1,14 +1,9 @@
 """Tiny folders and files in the layouts that the data sets expect."""
 
-import tarfile
 from pathlib import Path
 
 import numpy as np
-import pytest
 from PIL import Image
-
-# Python's own filter of archives came with 3.10.12 and 3.11.4; without it nothing is unpacked.
-unpacks = pytest.mark.skipif(not hasattr(tarfile, "data_filter"), reason="this Python unpacks archives unguarded")
 
 
 def write_image(path: Path, shade: int, mode: str = "RGB", size: tuple[int, int] = (40, 30)) -> Path:
@@ -66,11 +61,11 @@ def fake_sop(root: Path) -> Path:
 
 def features(path: Path, classes: int = 8, each: int = 5, width: int = 4, views: int = 0, **changed: object) -> Path:
     """An .npz of random features, mean and spread growing with the axis; `changed` replaces arrays, None drops one."""
-    chance = np.random.default_rng(0)
+    generator = np.random.default_rng(0)
     spread = np.arange(1, width + 1)
 
     def draw(*shape: int) -> np.ndarray:
-        return (chance.normal(size=(*shape, width)) * spread + 10 * spread).astype(np.float32)
+        return (generator.normal(size=(*shape, width)) * spread + 10 * spread).astype(np.float32)
 
     labels = np.repeat(np.arange(classes), each)
     arrays = {"x_train": draw(len(labels)), "y_train": labels, "x_test": draw(len(labels)), "y_test": labels + 7}

@@ -2,15 +2,14 @@
 
 import itertools
 import math
+from functools import partial
 
-import numpy as np
 import pytest
 import torch
 
 from pml_nivmf.distances import (
     BhattacharyyaDistance,
     ExpectedLikelihoodDistance,
-    ExpectedLikelihoodNivMFDistance,
     KLDistance,
     NivMFDistance,
     PPKDistance,
@@ -19,6 +18,7 @@ from pml_nivmf.distances import (
 from pml_nivmf.distributions import NonIsotropicVonMisesFisher, VonMisesFisher
 
 from .. import references
+from .variants import el_nivmf
 
 
 def vectors(count: int, dim: int, norms: tuple[float, ...], seed: int = 0) -> torch.Tensor:
@@ -26,16 +26,13 @@ def vectors(count: int, dim: int, norms: tuple[float, ...], seed: int = 0) -> to
     return references.unit(count, dim, seed=seed) * lengths.unsqueeze(-1)
 
 
-@pytest.mark.parametrize("gamma", [0.25, 0.5, 1.0, 2.0])
+@pytest.mark.parametrize("gamma", [0.25, 1.0, 2.0])
 def test_ppk_by_quadrature(gamma):
     points, weights = references.sphere_rule()
     queries, refs = vectors(3, 3, (0.0, 2.0, 30.0)), vectors(2, 3, (5.0, 12.0), seed=1)
-    distances = PPKDistance(gamma)(queries, refs)
-    for i, z in enumerate(queries):
-        for j, p in enumerate(refs):
-            logs = [log_density(v, points) for v in (z, p)]
-            kernel = (torch.exp(gamma * sum(logs)) * weights).sum()
-            assert distances[i, j].item() == pytest.approx(-kernel.log().item(), abs=1e-9)
+    for z, p in itertools.product(queries, refs):
+        kernel = (torch.exp(gamma * (log_density(z, points) + log_density(p, points))) * weights).sum()
+        assert PPKDistance(gamma)(z[None], p[None]).item() == pytest.approx(-kernel.log().item(), abs=1e-9)
 
 
 def log_density(natural: torch.Tensor, points: torch.Tensor) -> torch.Tensor:
@@ -45,7 +42,6 @@ def log_density(natural: torch.Tensor, points: torch.Tensor) -> torch.Tensor:
 @pytest.mark.parametrize("dim", [128, 512])
 @pytest.mark.parametrize("distance", [ExpectedLikelihoodDistance, BhattacharyyaDistance])
 def test_ppk_with_the_papers_fits(distance, dim):
-    """The printed polynomials by hand; right at small concentrations, far off where images are certain."""
     constant, linear, quadratic = {128: (127, -0.01909, -0.003355), 512: (868, -0.0002662, -0.0009685)}[dim]
     queries, refs = vectors(3, dim, (0.0, 5.0, 40.0)), vectors(2, dim, (6.0, 20.0), seed=1)
     fitted = distance(log_normalizer="paper")
@@ -56,18 +52,8 @@ def test_ppk_with_the_papers_fits(distance, dim):
     zero = torch.zeros(1, dim, dtype=torch.float64, requires_grad=True)
     fitted(zero, refs).sum().backward()
     assert zero.grad.isfinite().all()
-    spread = fitted(1000 * queries[1:], refs).std() / distance()(1000 * queries[1:], refs).std()
-    assert spread > 2, "in the paper's fit, certain images are sharper than any distribution"
     with pytest.raises(ValueError, match="dim 128 and 512 only, got 64"):
         fitted(torch.ones(1, 64), torch.ones(1, 64))
-
-
-def test_kl_by_quadrature():
-    points, weights = references.sphere_rule()
-    z, p = vectors(1, 3, (7.0,))[0], vectors(1, 3, (2.0,), seed=1)[0]
-    log_z, log_p = log_density(z, points), log_density(p, points)
-    expected = (log_z.exp() * (log_z - log_p) * weights).sum().item()
-    assert KLDistance()(z[None], p[None]).item() == pytest.approx(expected, abs=1e-9)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -77,36 +63,16 @@ def test_high_dimension_by_mpmath(dim, dtype):
     refs = vectors(2, dim, (16.0, 0.5 * dim), seed=1).to(dtype)
     tolerance = {"rel": 1e-10} if dtype == torch.float64 else {"rel": 2e-6, "abs": 2e-4}
     formulas = {
-        ExpectedLikelihoodDistance(): lambda z, p: references.ppk(z, p, 1.0),
-        BhattacharyyaDistance(): lambda z, p: references.ppk(z, p, 0.5),
-        PPKDistance(2.0): lambda z, p: references.ppk(z, p, 2.0),
-        KLDistance(): references.kl,
+        ExpectedLikelihoodDistance(): partial(references.ppk, gamma=1.0),
+        BhattacharyyaDistance(): partial(references.ppk, gamma=0.5),
+        PPKDistance(2.0): partial(references.ppk, gamma=2.0),
+        KLDistance("exact"): references.kl,
+        KLDistance("paper"): partial(references.kl, form="paper"),
     }
     for distance, formula in formulas.items():
-        values = distance(queries, refs)
-        for i, z in enumerate(queries.double().numpy()):
-            for j, p in enumerate(refs.double().numpy()):
-                assert values[i, j].item() == pytest.approx(formula(z, p), **tolerance)
-
-
-def test_paper_form_of_kl_drops_the_mean_resultant_length():
-    queries, refs = vectors(4, 32, (0.5, 3.0, 60.0)), vectors(3, 32, (2.0, 9.0), seed=1)
-    for form, factor in (("exact", references.mean_resultant_length), ("paper", lambda kappa, dim: 1.0)):
-        values = KLDistance(form=form)(queries, refs)
-        for i, z in enumerate(queries.numpy()):
-            for j, p in enumerate(refs.numpy()):
-                kz, kp = float(np.linalg.norm(z)), float(np.linalg.norm(p))
-                expected = references.log_normalizer(kz, 32) - references.log_normalizer(kp, 32)
-                expected += factor(kz, 32) * (kz - float(z @ p) / kz)
-                assert values[i, j].item() == pytest.approx(float(expected), abs=1e-10)
-
-
-def test_divergences_vanish_on_themselves_only():
-    z = vectors(5, 128, (0.0, 3.0, 30.0, 200.0, 500.0))
-    for distance in (KLDistance(), BhattacharyyaDistance()):
-        values = distance(z, z)
-        assert values.diagonal().abs().max() < 1e-10
-        assert (values + torch.eye(5) > 1e-6).all()
+        pairs = itertools.product(queries.double().numpy(), refs.double().numpy())
+        expected = [formula(z, p) for z, p in pairs]
+        assert distance(queries, refs).flatten().tolist() == pytest.approx(expected, **tolerance)
 
 
 @pytest.mark.parametrize("normalizer", ["exact", "paper"])
@@ -128,7 +94,7 @@ def test_el_nivmf_by_quadrature(normalizer):
     loc, concentration = references.unit(1, 3, seed=1), torch.tensor([[1.0, 2.0, 5.0]], dtype=torch.float64)
     rho = NonIsotropicVonMisesFisher(loc[0], concentration[0], normalizer=normalizer)
     integral = ((log_density(z[0], points) + rho.log_prob(points)).exp() * weights).sum()
-    distance = ExpectedLikelihoodNivMFDistance(n_samples=400_000, normalizer=normalizer)
+    distance = el_nivmf("monte_carlo", normalizer, n_samples=400_000)
     assert distance(z, pack_nivmf(loc, concentration)).item() == pytest.approx(-integral.log().item(), abs=5e-3)
 
 
@@ -145,51 +111,45 @@ def isotropic(dim: int, kappa: float) -> tuple[torch.Tensor, torch.Tensor, torch
 def test_analytic_is_closed_form_for_isotropic_proxies(dim, normalizer):
     packed, natural, extra = isotropic(dim, 10.0)
     z = vectors(5, dim, (0.0, 0.3, 1.0 * dim, 4.0 * dim))
-    values = ExpectedLikelihoodNivMFDistance(estimator="analytic", normalizer=normalizer)(z, packed)
+    values = el_nivmf("analytic", normalizer)(z, packed)
     expected = ExpectedLikelihoodDistance()(z, natural) - (extra if normalizer == "paper" else 0)
     torch.testing.assert_close(values, expected, rtol=1e-10, atol=1e-9)
 
 
-@pytest.mark.parametrize("antithetic", [False, True])
-@pytest.mark.parametrize("normalizer", ["exact", "paper"])
+@pytest.mark.parametrize(("antithetic", "normalizer"), [(False, "exact"), (True, "paper")])
 def test_monte_carlo_converges_to_the_closed_form(antithetic, normalizer):
     """The error shrinks like 1/√N: sixteen times the samples, a quarter of the error."""
     torch.manual_seed(0)
     packed, natural, extra = isotropic(64, 6.0)
-    z = vectors(8, 64, (64.0,))
+    z = vectors(4, 64, (64.0,))
     expected = ExpectedLikelihoodDistance()(z, natural) - (extra if normalizer == "paper" else 0)
 
     def error(n_samples: int) -> float:
-        distance = ExpectedLikelihoodNivMFDistance(n_samples, normalizer, "monte_carlo", antithetic)
+        distance = el_nivmf("monte_carlo", normalizer, n_samples, antithetic=antithetic)
         errors = torch.stack([distance(z, packed) - expected for _ in range(20)])
         return errors.square().mean().sqrt().item()
 
-    errors = [error(n) for n in (64, 1024, 16384)]
-    assert errors[-1] < 0.01
+    errors = [error(n) for n in (16, 256, 4096)]
+    assert errors[-1] < 0.02
     for more, less in itertools.pairwise(errors):
         assert 3 < more / less < 5.4
 
 
-@pytest.mark.parametrize("kappa_z", [0.1, 1.0, 4.0])
-@pytest.mark.parametrize("dim", [64, 128, 512])
+@pytest.mark.parametrize(("dim", "kappa_z"), [(64, 0.1), (64, 4.0), (128, 1.0), (512, 0.1), (512, 4.0)])
 def test_analytic_accuracy_for_anisotropic_proxies(dim, kappa_z):
     """normalizer="paper", κ_p = M/16, CV(κ) = 0.3: centred error under 3% of the spread over proxies."""
     torch.manual_seed(0)
     sigma = math.sqrt(math.log(1 + 0.3**2))
-    noise = torch.randn(12, dim, dtype=torch.float64)
-    concentration = dim / 16 * torch.exp(sigma * noise - sigma**2 / 2)
-    assert (concentration.std() / concentration.mean()).item() == pytest.approx(0.3, abs=0.05)
+    concentration = dim / 16 * torch.exp(sigma * torch.randn(12, dim, dtype=torch.float64) - sigma**2 / 2)
     loc = references.unit(12, dim, seed=1)
     z = kappa_z * dim * references.unit(dim)
     integral, error = references.tilted_importance_sampling(z, loc, concentration, draws=4000)
     length = (concentration * loc).norm(dim=-1)
     log_c = torch.tensor([float(references.log_normalizer(k, dim)) for k in length.tolist()], dtype=torch.float64)
     expected = -(integral + log_c + concentration.log().sum(-1) - length.log())
-    distance = ExpectedLikelihoodNivMFDistance(estimator="analytic", normalizer="paper")
-    difference = distance(z[None], pack_nivmf(loc, concentration))[0] - expected
-    spread = expected.std()
-    assert error.max() < 0.003 * spread, "the reference itself must be ten times better than the bound"
-    assert (difference - difference.mean()).abs().max() < 0.03 * spread
+    difference = el_nivmf("analytic", "paper")(z[None], pack_nivmf(loc, concentration))[0] - expected
+    assert error.max() < 0.003 * expected.std(), "the reference itself must be ten times better than the bound"
+    assert (difference - difference.mean()).abs().max() < 0.03 * expected.std()
 
 
 def test_reference_sampler_agrees_with_known_moments():
@@ -202,7 +162,7 @@ def test_reference_sampler_agrees_with_known_moments():
 
 def test_embedding_as_reference_is_its_vmf():
     z, refs = vectors(4, 32, (5.0, 40.0)), vectors(3, 32, (0.0, 2.0, 30.0), seed=1)
-    values = ExpectedLikelihoodNivMFDistance(estimator="analytic", normalizer="exact")(z, refs)
+    values = el_nivmf("analytic", "exact")(z, refs)
     torch.testing.assert_close(values, ExpectedLikelihoodDistance()(z, refs), rtol=1e-9, atol=1e-9)
     points = NivMFDistance("exact")(z, refs)
     rho = VonMisesFisher(references.unit(3, 32, seed=1), refs.norm(dim=-1))

@@ -1,4 +1,4 @@
-"""torch.compile, once used in a process, switches the validation of all distributions off: here it is looked at."""
+"""torch.compile, once used in a process, disables validation of all distributions; these tests enable it."""
 
 import pytest
 from torch.distributions import Distribution

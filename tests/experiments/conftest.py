@@ -1,41 +1,86 @@
-"""An experiment whose runs take a second, and Ctrl-C as in a terminal."""
+"""An experiment whose runs take a second."""
 
+import json
 import signal
 
+import numpy as np
 import pytest
 
 from ..data import fakes
 
 
 @pytest.fixture(autouse=True)
-def interrupts_as_in_a_terminal():
-    """Also where the tests themselves were started in the background, with interrupts ignored."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+def processes_receive_interrupts():
+    """Also if the tests were started in the background, where shells ignore Ctrl-C."""
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
-    signal.signal(signal.SIGINT, before)
+    signal.signal(signal.SIGINT, handler)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def npz(tmp_path_factory):
-    """Gaussian clusters as frozen features: a run takes a second."""
+    """Gaussian clusters as frozen features."""
     path = tmp_path_factory.mktemp("features") / "features.npz"
     fakes.features(path)
     return path
 
 
-@pytest.fixture
-def experiment(npz, tmp_path):
-    path = tmp_path / "tiny.yaml"
+@pytest.fixture(scope="session")
+def experiment(npz, tmp_path_factory):
+    path = tmp_path_factory.mktemp("experiment") / "tiny.yaml"
     path.write_text(
         f"""
 description: tiny
-groups: {{model: features}}
+groups: {{model: features, schedule: cosine}}
 compare: [proxy_anchor, el_nivmf]
 seeds: 2
 dataset: {{FeatureArrays: {{npz: {npz}}}}}
 model: {{embedding_size: 16}}
-evaluation: {{metrics: [mean_average_precision_at_r], recall_at: [1, 2]}}
+evaluation: {{metrics: [mean_average_precision_at_r], recall_at: [1, 2], batch_size: 8}}
 general: {{epochs: 3, batch_size: 8, device: cpu}}
 """
     )
     return str(path)
+
+
+@pytest.fixture(scope="session")
+def results():
+    """A function that returns everything a run computed, except the time it took."""
+
+    def read(folder):
+        summary = json.loads((folder / "summary.json").read_text())
+        with np.load(folder / "test_items.npz") as items:
+            arrays = {name: items[name].tobytes() for name in items}
+        summary.pop("seconds")
+        return summary, json.loads((folder / "history.json").read_text()), arrays
+
+    return read
+
+
+class Killed(BaseException):
+    """Ends a run like a kill: no `except Exception` sees it."""
+
+
+@pytest.fixture
+def kill_after(monkeypatch):
+    """A context in which runs end right after the checkpoint of an epoch."""
+    from pml_nivmf.experiments import checkpoint
+
+    class Context:
+        def __init__(self, epoch):
+            self.epoch, self.save = epoch, checkpoint.save
+
+        def __enter__(self):
+            def save_and_die(folder, state):
+                self.save(folder, state)
+                if state["epoch"] == self.epoch:
+                    raise Killed
+
+            monkeypatch.setattr(checkpoint, "save", save_and_die)
+
+        def __exit__(self, kind, *_):
+            monkeypatch.setattr(checkpoint, "save", self.save)
+            assert kind is Killed
+            return True
+
+    return Context

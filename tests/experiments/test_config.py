@@ -1,103 +1,118 @@
-"""Composing configurations: order of merging, overrides, and errors that name file, key and nearest name."""
+"""Composing configurations: order of merging, overrides, per_loss, and errors that name file, key and nearest name."""
+
+from dataclasses import fields, is_dataclass
 
 import pytest
 from omegaconf import OmegaConf
 
-from pml_nivmf.experiments import config_files
-from pml_nivmf.experiments.config import compose
-from pml_nivmf.experiments.errors import ConfigError
-from pml_nivmf.experiments.schema import GROUPS
+from pml_nivmf.experiments import config
+from pml_nivmf.experiments.build import _OBJECT_KINDS
+from pml_nivmf.experiments.config import ConfigError, compose
+from pml_nivmf.experiments.schema import GROUPS, ExperimentConfig, ObjectConfig
+
+EXPERIMENT = """
+groups: {loss: proxy_nca, model: resnet50, schedule: [cosine, early_stopping]}
+general: {epochs: 7}
+model:
+optimizers: {proxy_lr: 0.1, temperature_lr: 0.01}
+per_loss:
+  proxy_anchor: {optimizers: {proxy_lr: 0.02, model: {SGD: {lr: 0.5}}}, loss: {ProxyAnchorLoss~OVERRIDE~: {alpha: 16}}}
+  margin: {groups: {miner: distance_weighted, schedule: []}, general~OVERRIDE~: {epochs: 3}}
+"""
+PPK = "loss={VMFProxyLoss: {distance: {PPKDistance: {gamma: 2}}}}"
 
 
-def plain(*args):
-    return OmegaConf.to_container(compose(*args).config, resolve=True)
+@pytest.fixture
+def write(tmp_path):
+    def write(text, name="mine.yaml"):
+        (tmp_path / name).write_text(text)
+        return str(tmp_path / name)
 
-
-def experiment(tmp_path, text):
-    path = tmp_path / "mine.yaml"
-    path.write_text(text)
-    return str(path)
+    return write
 
 
 def test_every_group_has_a_default_and_every_file_a_description():
-    folder = config_files.config_folder()
-    for group in GROUPS:
-        assert "default" in config_files.variant_names(group), group
-    for path in folder.rglob("*.yaml"):
-        assert len(config_files.description_of(path)) > 10, path
+    assert all("default" in config.variant_names(group) for group in GROUPS)
+    for path in config.config_folder().rglob("*.yaml"):
+        assert path.read_text().startswith(("# ", "description: ")), path
 
 
-@pytest.mark.parametrize("name", config_files.experiment_names())
-def test_every_experiment_composes_with_every_loss_it_compares(name):
-    for loss in compose(name).compare:
-        assert list(compose(name, [f"loss={loss}"]).config.loss)
+def test_every_object_of_a_configuration_is_checked():
+    groups = {group.name: group.type for group in fields(ExperimentConfig)}
+    settings = {f"{g}.{f.name}": f.type for g, kind in groups.items() if is_dataclass(kind) for f in fields(kind)}
+    assert set(_OBJECT_KINDS) == {key for key, kind in (groups | settings).items() if kind is ObjectConfig}
 
 
-def test_defaults_then_variants_then_experiment_then_command_line(tmp_path):
-    path = experiment(tmp_path, "groups: {model: resnet50, schedule: [cosine, early_stopping]}\ngeneral: {epochs: 7}\n")
-    values = plain(path, ["general.batch_size=32"])
-    assert values["model"] == {
-        "trunk": {"TimmTrunk": {"name": "resnet50"}},
-        "embedding_size": 512,
-        "freeze_batch_norm": True,
-    }
-    assert values["schedule"]["scheduler"] == {"CosineAnnealingLR": {"T_max": 7}}
-    assert values["schedule"]["patience"] == 10
-    assert values["general"]["batch_size"] == 32
+@pytest.mark.parametrize(
+    ("overrides", "expected"),
+    [
+        ([], {"model.embedding_size": 512, "model.trunk": {"TimmTrunk": {"name": "resnet50"}}}),
+        ([], {"schedule.scheduler": {"CosineAnnealingLR": {"T_max": 7}}, "schedule.patience": 10}),
+        (["general.batch_size=32", "general.run_dir=x-${general.seed}"], {"general.run_dir": "x-0"}),
+        (["general.amp=off", "sampler=shuffle"], {"general.amp": "off", "sampler": {}}),
+        # per_loss comes after the experiment's sections and before the command line; the last of several losses decides
+        ([], {"optimizers.proxy_lr": 0.1}),
+        (["loss=proxy_anchor"], {"optimizers.proxy_lr": 0.02, "optimizers.temperature_lr": 0.01}),
+        (["loss=proxy_anchor"], {"optimizers.model": {"SGD": {"lr": 0.5}}, "loss": {"ProxyAnchorLoss": {"alpha": 16}}}),
+        (["loss=[proxy_anchor, margin]"], {"schedule.scheduler": {}, "general.epochs": 3, "optimizers.proxy_lr": 0.1}),
+        (["loss=margin", "miner.DistanceWeightedMiner.cutoff=2"], {"miner.DistanceWeightedMiner.cutoff": 2}),
+        (["loss=margin", "miner=default", "general.epochs=4"], {"miner": {}, "general.epochs": 4}),
+    ],
+)
+def test_defaults_then_variants_then_experiment_then_command_line(overrides, expected, write):
+    values = compose(write(EXPERIMENT), overrides).config
+    assert {key: OmegaConf.select(values, key) for key in expected} == expected
 
 
-def test_later_names_of_a_group_win(tmp_path):
-    path = experiment(tmp_path, "groups: {loss: [el_nivmf, proxy_nca]}\n")
-    assert plain(path)["loss"] == {"ProxyNCALoss": {"softmax_scale": 8}}
-    assert plain(path, ["loss=[proxy_nca, proxy_anchor]"])["loss"] == {"ProxyAnchorLoss": {"margin": 0.1, "alpha": 32}}
+@pytest.mark.parametrize(
+    ("overrides", "loss"),
+    [
+        (["loss=[el_nivmf, proxy_nca]"], {"ProxyNCALoss": {"softmax_scale": 8}}),
+        (["loss=proxy_anchor", "loss.ProxyAnchorLoss.alpha=1e-1"], {"ProxyAnchorLoss": {"margin": 0.1, "alpha": 0.1}}),
+        (["loss=proxy_anchor", "loss.ProxyAnchorLoss.margin~DELETE~"], {"ProxyAnchorLoss": {"alpha": 32}}),
+        (["loss=proxy_anchor", "loss.ProxyAnchorLoss~OVERRIDE~={alpha: 1}"], {"ProxyAnchorLoss": {"alpha": 1}}),
+        (["loss={ProxyNCALoss: {}}"], {"ProxyNCALoss": {}}),
+        ([PPK, "loss.VMFProxyLoss.distance={KLDistance: {}}"], {"VMFProxyLoss": {"distance": {"KLDistance": {}}}}),
+        (
+            [PPK, "loss.VMFProxyLoss.distance.PPKDistance.gamma=3"],
+            {"VMFProxyLoss": {"distance": {"PPKDistance": {"gamma": 3}}}},
+        ),
+        # Tn and Tp are arguments, not classes
+        (["loss={RankedListLoss: {Tn: 1}}", "loss.RankedListLoss.Tp=2"], {"RankedListLoss": {"Tn": 1, "Tp": 2}}),
+    ],
+)
+def test_same_class_merges_and_another_class_replaces(overrides, loss, write):
+    assert compose(write(""), overrides).config.loss == loss
 
 
-def test_same_class_merges_and_another_class_replaces():
-    assert plain("glyphs", ["loss.NonIsotropicVMFLoss.n_samples=3"])["loss"] == {
-        "NonIsotropicVMFLoss": {"n_samples": 3}
-    }
-    assert plain("glyphs", ["loss=proxy_anchor", "loss.ProxyAnchorLoss.alpha=16"])["loss"] == {
-        "ProxyAnchorLoss": {"margin": 0.1, "alpha": 16}
-    }
-    assert plain("glyphs", ["loss={ProxyNCALoss: {}}"])["loss"] == {"ProxyNCALoss": {}}
-
-
-def test_exponents_are_numbers(tmp_path):
-    path = experiment(tmp_path, "optimizers: {model: {Adam: {lr: 1e-3}}}\n")
-    assert plain(path)["optimizers"]["model"] == {"Adam": {"lr": 0.001}}
-    assert plain("glyphs", ["optimizers.model.Adam.lr=2.5E-4"])["optimizers"]["model"]["Adam"]["lr"] == 0.00025
-    assert plain("glyphs", ["general.seed=3"])["general"]["seed"] == 3
-
-
-def test_replace_and_delete(tmp_path):
-    path = experiment(tmp_path, "groups: {loss: proxy_anchor}\nloss: {ProxyAnchorLoss~OVERRIDE~: {alpha: 8}}\n")
-    assert plain(path)["loss"] == {"ProxyAnchorLoss": {"alpha": 8}}
-    assert plain(path, ["sampler=shuffle"])["sampler"] == {}
-    assert plain("glyphs", ["loss=proxy_anchor", "loss.ProxyAnchorLoss.margin~DELETE~"])["loss"] == {
-        "ProxyAnchorLoss": {"alpha": 8}
-    }
-    assert plain("glyphs", ["loss=proxy_anchor", "loss.ProxyAnchorLoss~OVERRIDE~={alpha: 1}"])["loss"] == {
-        "ProxyAnchorLoss": {"alpha": 1}
-    }
+def test_files_of_users(write):
+    loss = write("ProxyNCALoss: {}", "my_loss.yaml")
+    composed = compose(
+        write(f"per_loss: {{{loss}: {{loss: {{ProxyNCALoss: {{softmax_scale: 3}}}}}}}}"), [f"loss={loss}"]
+    )
+    assert composed.config.loss == {"ProxyNCALoss": {"softmax_scale": 3}}
+    assert (composed.name, composed.loss_variant) == ("mine", loss)
 
 
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
         (["general.epoch=3"], "command line: unknown key 'general.epoch': did you mean 'epochs'"),
-        (["generel.epochs=3"], "unknown key 'generel': did you mean 'general'"),
-        (["general.epochs=many"], "command line: general.epochs: .*many.*"),
+        (["generel.epochs=3"], "command line: unknown key 'generel': did you mean 'general'"),
+        (["seeds=3"], "command line: unknown key 'seeds'"),
+        (["general.epochs=many"], "command line: general.epochs: .*many"),
+        (["evaluation.recall_at=[1, a]"], r"command line: evaluation.recall_at\[1\]: "),
         (["loss=proxy_ancor"], "command line: unknown loss 'proxy_ancor': did you mean 'proxy_anchor'"),
+        (["loss=nowhere.yaml"], "command line: loss: there is no file nowhere.yaml"),
         (["general.epochs"], "expected key=value"),
         (["loss.ProxyAnchorLoss.alpha~DELETE~"], "cannot delete"),
-        (["general=5"], "general must be a mapping, got 5"),
-        (["loss~OVERRIDE~={A: {}, B: {}}"], "loss must name one class, got A, B"),
+        (["general=5"], "command line: general must be a mapping, got 5"),
         (["general.epochs=[1"], "is not YAML"),
+        (["general.run_dir=${general.nothing}"], "command line: general.run_dir: .*general.nothing"),
         (["general.epochs=0"], "command line: general.epochs must be at least 1, got 0"),
-        (["evaluation.every=0"], "evaluation.every must be at least 1"),
-        (["general.threads=0"], "general.threads must be at least 1"),
-        (["schedule.patience=0"], "schedule.patience must be at least 1"),
-        (["optimizers.proxy_lr=-1"], "command line: optimizers.proxy_lr must be at least 0, got -1"),
+        (["optimizers.clip_norm=.nan"], "optimizers.clip_norm must be at least 0, got nan"),
+        (["evaluation.closed_set_share=0.6"], "closed_set_share must be at most 0.5, got 0.6"),
+        (["general.amp=half"], "general.amp must be one of off, bfloat16, float16, got 'half'"),
     ],
 )
 def test_bad_overrides_are_named(overrides, message):
@@ -108,35 +123,37 @@ def test_bad_overrides_are_named(overrides, message):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("groups: {dataset: glyfs}\n", "mine.yaml: unknown dataset 'glyfs': did you mean 'glyphs'"),
-        ("group: {dataset: glyphs}\n", "mine.yaml: unknown key 'group': did you mean 'groups'"),
-        ("groups: {data: glyphs}\n", "mine.yaml: unknown key 'groups.data'"),
-        ("general: {epochs: 3, sead: 1}\n", "mine.yaml: unknown key 'general.sead': did you mean 'seed'"),
-        ("- a\n- b\n", "must hold a mapping"),
-        ("a: [1\n", "is not YAML"),
-        ("groups: {dataset: 3}\n", "groups.dataset must be a variant's name"),
-        ("compare: 3\n", "compare must be a variant's name or a list"),
-        ("compare: [el_nivmf, proxi_nca]\n", "mine.yaml: compare: unknown loss 'proxi_nca': did you mean 'proxy_nca'"),
-        ("groups~OVERRIDE~: {dataset: glyphs}\n", "mine.yaml: unknown key 'groups~OVERRIDE~'"),
-        ("compare: [el_nivmf]\nseeds: many\n", "seeds must be an integer of at least 1, got 'many'"),
+        ("groups: {dataset: glyfs}", "mine.yaml: unknown dataset 'glyfs': did you mean 'glyphs'"),
+        ("group: {dataset: glyphs}", "mine.yaml: unknown key 'group': did you mean 'groups'"),
+        ("general: {epochs: 3, sead: 1}", "mine.yaml: unknown key 'general.sead': did you mean 'seed'"),
+        ("general: {epochs: 3}\ngeneral: {seed: 1}", "mine.yaml is not YAML that can be read"),
+        ("- a\n- b", "mine.yaml must be a mapping"),
+        ("groups: {dataset: 3}", "mine.yaml: expected the name of a dataset or a list of names, got 3"),
+        ("compare: [el_nivmf, proxi_nca]", "mine.yaml: compare: unknown loss 'proxi_nca': did you mean 'proxy_nca'"),
+        ("seeds: many", "mine.yaml: seeds must be an integer of at least 1, got 'many'"),
+        ("per_loss: {proxy_ancor: {}}", "mine.yaml: per_loss: unknown loss 'proxy_ancor': did you mean 'proxy_anchor'"),
+        ("per_loss: {el_nivmf: 3}", "mine.yaml: per_loss.el_nivmf must be a mapping, got 3"),
+        ("per_loss: {el_nivmf: {optimizer: {}}}", "per_loss.el_nivmf: unknown key 'optimizer': did you mean 'opt"),
+        ("per_loss: {el_nivmf: {groups: {miners: x}}}", "per_loss.el_nivmf: unknown key 'groups.miners'"),
     ],
 )
-def test_bad_files_are_named(tmp_path, text, message):
+def test_bad_files_are_named(write, text, message):
     with pytest.raises(ValueError, match=message):
-        compose(experiment(tmp_path, text))
+        compose(write(text), ["loss=el_nivmf"])
 
 
-def test_every_object_slot_has_a_kind():
-    from pml_nivmf.experiments.build import _OBJECT_KINDS
-    from pml_nivmf.experiments.schema import OBJECT_PATHS
-
-    assert set(_OBJECT_KINDS) == set(OBJECT_PATHS)
-
-
-def test_unknown_experiment():
+def test_unknown_experiments_are_named():
     with pytest.raises(ConfigError, match="unknown experiment 'glyph': did you mean 'glyphs'"):
         compose("glyph")
-    with pytest.raises(ConfigError, match=r"there is no file nowhere\.yaml"):
-        compose("nowhere.yaml")
-    with pytest.raises(ConfigError, match="unknown experiment"):
-        compose("../setup")
+
+
+def test_a_saved_configuration_is_read_again_and_compared(tmp_path):
+    first = compose("glyphs", ["schedule=cosine"]).config
+    (tmp_path / "config.yaml").write_text(config.to_yaml(first))
+    assert config.load_saved(tmp_path / "config.yaml") == first
+    second = compose("glyphs", ["loss=cos", "general.seed=3", "general.epochs=4"]).config
+    changed = ["general.epochs", "loss.NonIsotropicVMFLoss", "loss.VMFProxyLoss"]
+    changed += ["schedule.scheduler.CosineAnnealingLR"]
+    assert config.differences(first, second, ignore=["general.seed"]) == changed
+    with pytest.raises(ConfigError, match=r"the checkpoint: unknown key 'general\.epoch': did you mean 'epochs'"):
+        config.parse_saved("general: {epoch: 3}", "the checkpoint")

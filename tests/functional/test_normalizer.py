@@ -11,33 +11,22 @@ from pml_nivmf.functional.vmf import normalizer_change, relative_log_normalizer_
 from .. import references
 
 DIMS = (2, 3, 4, 5, 8, 16, 32, 64, 128, 512, 2048, 8192)
-KAPPAS = tuple(10.0**exponent for exponent in range(-3, 7))
-# relative tolerance, or absolute where the value is that small
-TOLERANCES = {torch.float64: (1e-10, 1e-15), torch.float32: (1e-6, 1e-7)}
-FUNCTIONS = {
-    relative_log_normalizer: references.relative_log_normalizer,
-    mean_resultant_length: references.mean_resultant_length,
-}
+# 1e-3 to 1e6, the same numbers in float32 and float64. mpmath needs half a minute for 2^17 at M = 8192.
+KAPPAS = [2.0**exponent for exponent in (-10, -7, -4, -1, 2, 5, 8, 11, 14, 20)]
+TOLERANCES = {torch.float64: 1e-10, torch.float32: 1e-6}
 
 
-@pytest.mark.parametrize("dtype", TOLERANCES)
-@pytest.mark.parametrize("function", FUNCTIONS)
 @pytest.mark.parametrize("dim", DIMS)
-def test_agrees_with_mpmath(dim, function, dtype):
-    relative, absolute = TOLERANCES[dtype]
-    for kappa in KAPPAS:
-        argument = torch.tensor(kappa, dtype=dtype)
-        expected = FUNCTIONS[function](argument.double().item(), dim)
-        error = abs(function(argument, dim).double().item() - expected)
-        assert error <= max(relative * abs(expected), absolute), (kappa, float(error / abs(expected)))
-
-
-@pytest.mark.parametrize("dim", [2, 3, 17, 128, 512])
-def test_small_values_keep_their_relative_precision(dim):
-    """Beyond what is asked: r(1e-3) ~ −1e-9 is right to 1e-6 of itself, not only to 1e-7 absolutely."""
-    argument = torch.tensor(1e-3)
-    expected = references.relative_log_normalizer(argument.double().item(), dim)
-    assert relative_log_normalizer(argument, dim).item() == pytest.approx(float(expected), rel=1e-6)
+def test_agrees_with_mpmath(dim):
+    """To a relative tolerance, also where r(κ) ~ −1e-9."""
+    for function, reference in (
+        (relative_log_normalizer, references.relative_log_normalizer),
+        (mean_resultant_length, references.mean_resultant_length),
+    ):
+        expected = torch.tensor([float(reference(kappa, dim)) for kappa in KAPPAS], dtype=torch.float64)
+        for dtype, tolerance in TOLERANCES.items():
+            values = function(torch.tensor(KAPPAS, dtype=dtype), dim)
+            torch.testing.assert_close(values.double(), expected, rtol=tolerance, atol=0)
 
 
 @pytest.mark.parametrize("dim", [2, 3, 7, 128, 2048])
@@ -56,18 +45,17 @@ def test_closed_forms():
     torch.testing.assert_close(mean_resultant_length(kappa, 3), 1 / torch.tanh(kappa) - 1 / kappa, rtol=1e-10, atol=0)
 
 
-@pytest.mark.parametrize("dim", [2, 3, 16, 128, 512, 2048])
+@pytest.mark.parametrize("dim", [2, 16, 512])
 def test_derivatives(dim):
     kappa = torch.tensor([0.0, 1e-3, 0.5, 40.0, 300.0], dtype=torch.float64, requires_grad=True)
     for function in (relative_log_normalizer, mean_resultant_length, log_vmf_normalizer):
-        assert torch.autograd.gradcheck(lambda k, f=function: f(k, dim), (kappa,))
-        assert torch.autograd.gradgradcheck(lambda k, f=function: f(k, dim), (kappa,))
+        references.check_two_derivatives(lambda k, f=function: f(k, dim), kappa)
     (slope,) = torch.autograd.grad(relative_log_normalizer(kappa, dim).sum(), kappa)
     torch.testing.assert_close(slope, -mean_resultant_length(kappa, dim))
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("dim", [2, 3, 100, 8192])
+@pytest.mark.parametrize("dtype", TOLERANCES)
+@pytest.mark.parametrize("dim", [2, 3, 8192])
 def test_finite_with_two_derivatives_everywhere(dim, dtype):
     kappa = torch.tensor([0.0, 1e-30, 1e-8, 1.0, 1e3, 1e6], dtype=dtype, requires_grad=True)
     for function in (relative_log_normalizer, mean_resultant_length):
@@ -78,8 +66,8 @@ def test_finite_with_two_derivatives_everywhere(dim, dtype):
         assert all(bool(torch.isfinite(t).all()) for t in (value, first, second))
 
 
-def test_no_float64_is_made_from_float32(monkeypatch):
-    """Devices without float64 must serve: no tensor of that type may appear on the way, forward or backward."""
+def test_no_float64_is_made_from_float32():
+    """Some devices have no float64: neither the forward nor the backward may create such a tensor."""
     seen = set()
 
     class Watch(torch.utils._python_dispatch.TorchDispatchMode):
@@ -97,15 +85,14 @@ def test_no_float64_is_made_from_float32(monkeypatch):
 
 
 @pytest.mark.parametrize("dim", [2, 3, 16, 64, 512])
-@pytest.mark.parametrize("ratio", [0.01, 1.0, 4.0, 100.0, 1e4])
-def test_slope_of_the_mean_keeps_its_digits_in_float32(dim, ratio):
-    """A′ = 1 − A² − (M−1)A/κ from mpmath: R_{ν+1} − R_ν would lose everything at κ ≫ M."""
-    kappa = torch.tensor(ratio * dim, requires_grad=True)
-    (slope,) = torch.autograd.grad(mean_resultant_length(kappa, dim), kappa)
-    mean = references.mean_resultant_length(kappa.item(), dim)
-    expected = float(1 - mean**2 - (dim - 1) * mean / kappa.item())
-    # A′ = R + 2xR′ is itself a difference of two terms of size 1/κ.
-    assert slope.item() == pytest.approx(expected, rel=1e-4, abs=1e-6 / kappa.item())
+def test_slope_of_the_mean_keeps_its_digits_in_float32(dim):
+    """R_{ν+1} − R_ν would lose everything at κ ≫ M."""
+    for ratio in (0.01, 1.0, 4.0, 100.0, 1e4):
+        kappa = torch.tensor(ratio * dim, requires_grad=True)
+        (slope,) = torch.autograd.grad(mean_resultant_length(kappa, dim), kappa)
+        expected = references.slope_of_mean_resultant_length(kappa.item(), dim)
+        # A′ = R + 2xR′ is itself a difference of two terms of size 1/κ.
+        assert slope.item() == pytest.approx(expected, rel=1e-4, abs=1e-6 / kappa.item())
 
 
 def test_integers_are_not_truncated():
@@ -129,20 +116,18 @@ def test_change_is_a_difference_without_cancellation(dim):
         - references.relative_log_normalizer(math.sqrt(base.item()), dim)
         for d in delta.tolist()
     ]
-    torch.testing.assert_close(
-        normalizer_change(base, delta, dim), torch.tensor([float(e) for e in expected]), rtol=1e-5, atol=0
-    )
+    expected = torch.tensor([float(change) for change in expected])
+    torch.testing.assert_close(normalizer_change(base, delta, dim), expected, rtol=1e-5, atol=0)
 
 
 def test_change_differentiates_in_both_arguments():
     base = torch.tensor([[0.0], [1.0], [900.0]], dtype=torch.float64, requires_grad=True)
     delta = torch.tensor([0.0, 1e-3, 4.0, 1e4], dtype=torch.float64, requires_grad=True)
     for dim in (2, 5, 64):
-        assert torch.autograd.gradcheck(lambda b, d, m=dim: normalizer_change(b, d, m), (base, delta))
-        assert torch.autograd.gradgradcheck(lambda b, d, m=dim: normalizer_change(b, d, m), (base, delta))
+        references.check_two_derivatives(lambda b, d, m=dim: normalizer_change(b, d, m), base, delta)
 
 
-def test_rounding_below_zero_is_forgiven():
+def test_squares_that_rounding_makes_negative():
     """‖z + p‖² for p = −z comes out as ±1e5 in float32 if ‖z‖ = 1e6: no NaN, a value close to r(0) − r(‖z‖)."""
     base = torch.tensor([1.0, 1e4, 1e12], requires_grad=True)
     for dim in (2, 16, 512):
@@ -166,12 +151,9 @@ def test_second_moment_has_trace_one_and_the_known_variance():
 
 def test_paper_fits():
     kappa = torch.tensor([0.0, 10.0, 100.0])
-    torch.testing.assert_close(
-        log_vmf_normalizer(kappa, 128, method="paper"), 127 - 0.01909 * kappa - 0.003355 * kappa**2
-    )
-    torch.testing.assert_close(
-        log_vmf_normalizer(kappa, 512, method="paper"), 868 - 0.0002662 * kappa - 0.0009685 * kappa**2
-    )
+    fits = {128: 127 - 0.01909 * kappa - 0.003355 * kappa**2, 512: 868 - 0.0002662 * kappa - 0.0009685 * kappa**2}
+    for dim, expected in fits.items():
+        torch.testing.assert_close(log_vmf_normalizer(kappa, dim, method="paper"), expected)
     for dim in (2, 127, 256, 1024):
         with pytest.raises(ValueError, match=f"got {dim}"):
             log_vmf_normalizer(kappa, dim, method="paper")

@@ -10,11 +10,12 @@ import torch
 
 from pml_nivmf.functional import sample_vmf
 from pml_nivmf.functional.sampling import _sample_angle, _stretching_rate, _turning_rate
+from pml_nivmf.functional.vmf import second_moment_terms
 
 from .. import references
 
 CASES = [(2, 1.0), (3, 10.0), (16, 0.1), (128, 20.0), (512, 50.0), (512, 1000.0), (2048, 50.0)]
-DRAWS = 100_000
+DRAWS = 50_000
 
 
 @pytest.fixture(autouse=True)
@@ -27,16 +28,12 @@ def _seed():
 @pytest.mark.parametrize("antithetic", [False, True])
 def test_mean_cosine(dim, kappa, antithetic):
     loc = references.unit(dim, dtype=torch.float32)
-    cosines = []
-    for _ in range(10):  # in parts: 1e5 × 2048 at once is 800 MB
-        samples = sample_vmf(kappa * loc, (DRAWS // 10,), antithetic=antithetic)
-        assert (samples.norm(dim=-1) - 1).abs().max() < 1e-5
-        cosines.append((samples @ loc).double())
-    cosine = torch.cat(cosines)
-    independent = DRAWS // 2 if antithetic else DRAWS  # a pair shares its angle
-    standard_error = cosine.std() / math.sqrt(independent)
+    samples = sample_vmf(kappa * loc, (DRAWS // 5,), antithetic=antithetic)
+    assert (samples.norm(dim=-1) - 1).abs().max() < 1e-5
+    cosine = (samples @ loc).double()
+    independent = len(cosine) // 2 if antithetic else len(cosine)  # a pair shares its angle
     expected = float(references.mean_resultant_length(kappa, dim))
-    assert abs(cosine.mean() - expected) < 4 * standard_error
+    assert abs(cosine.mean() - expected) < 4 * cosine.std() / math.sqrt(independent)
 
 
 @pytest.mark.parametrize(("dim", "kappa"), [(2, 1.0), (3, 10.0), (3, 200.0), (16, 0.1), (16, 30.0), (64, 20.0)])
@@ -58,8 +55,7 @@ def test_mean_gradient_of_the_cosine_is_the_slope_of_its_mean(dim, kappa):
     concentration = torch.full((DRAWS,), kappa, dtype=torch.float64)
     angle, _, sine = _sample_angle(concentration, dim, None)
     slope = _stretching_rate(angle, concentration, dim) * sine**2
-    mean = references.mean_resultant_length(kappa, dim)
-    expected = float(1 - mean**2 - (dim - 1) * mean / kappa)
+    expected = references.slope_of_mean_resultant_length(kappa, dim)
     assert abs(slope.mean() - expected) < 4 * slope.std() / math.sqrt(DRAWS)
 
 
@@ -95,23 +91,16 @@ def test_gradient_of_each_cosine(dim, kappa, dtype):
     assert slopes == pytest.approx(expected, rel=1e-7 if dtype == torch.float64 else 2e-3, abs=1e-9)
 
 
-@pytest.mark.parametrize(("dim", "kappa"), [(2, 1.0), (3, 4.0), (8, 3.0), (32, 40.0)])
-@pytest.mark.parametrize("antithetic", [False, True])
+@pytest.mark.parametrize(("dim", "kappa", "antithetic"), [(2, 1.0, False), (3, 4.0, True), (8, 3.0, False)])
 def test_gradient_of_an_expectation(dim, kappa, antithetic):
-    """The pathwise gradient of E f(x) against the score-free truth for f(x) = xᵀBx, E[xxᵀ] = α(I + βννᵀ)."""
+    """The pathwise gradient of E f(x) against the exact one for f(x) = xᵀBx, E[xxᵀ] = α(I + βννᵀ)."""
     natural = (kappa * references.unit(dim)).requires_grad_()
     matrix = torch.randn(dim, dim, dtype=torch.float64)
     matrix = matrix + matrix.T
-
-    def exact(nu: torch.Tensor) -> torch.Tensor:
-        from pml_nivmf.functional.vmf import second_moment_terms  # checked against mpmath elsewhere
-
-        alpha, beta = second_moment_terms((nu * nu).sum(), dim)
-        return alpha * (matrix.trace() + beta * nu @ matrix @ nu)
-
-    (expected,) = torch.autograd.grad(exact(natural), natural)
+    alpha, beta = second_moment_terms((natural * natural).sum(), dim)  # tested against mpmath in test_normalizer.py
+    (expected,) = torch.autograd.grad(alpha * (matrix.trace() + beta * natural @ matrix @ natural), natural)
     gradients = []
-    for _ in range(100):
+    for _ in range(50):
         samples = sample_vmf(natural, (2000,), antithetic=antithetic)
         value = torch.einsum("ni,ij,nj->n", samples, matrix, samples).mean()
         gradients.append(torch.autograd.grad(value, natural)[0])
@@ -125,8 +114,8 @@ def test_antithetic_pairs_lower_the_variance():
     direction = references.unit(64, seed=3)
 
     def spread(antithetic: bool) -> torch.Tensor:
-        samples = torch.stack([sample_vmf(natural, (6,), antithetic=antithetic) for _ in range(2000)])
-        return (samples @ direction).mean(1).var()
+        samples = sample_vmf(natural.expand(2000, -1), (6,), antithetic=antithetic)
+        return (samples @ direction).mean(0).var()
 
     assert spread(True) < 0.5 * spread(False)
 
@@ -154,21 +143,19 @@ def test_shapes(shape, sample_shape):
 
 
 @pytest.mark.parametrize("dim", [2, 3, 512])
-@pytest.mark.parametrize("kappa", [0.0, 1e-30, 1e-3, 1.0, 6e4, 1e6])
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
-def test_always_returns(dim, kappa, dtype):
-    kappa = min(kappa, 6e4) if dtype == torch.float16 else kappa
-    natural = torch.zeros(8, dim, dtype=dtype)
-    natural[:, -1] = kappa
+def test_always_returns(dim, dtype):
+    """From κ = 0 to the largest one, finite samples and gradients."""
+    natural = torch.zeros(6, dim, dtype=dtype)
+    natural[:, -1] = torch.tensor([0.0, 1e-30, 1e-3, 1.0, 6e4, 6e4 if dtype == torch.float16 else 1e6])
     natural.requires_grad_()
     samples = sample_vmf(natural, (4,), antithetic=True)
-    samples.float().square().sum(-1).mul(torch.randn(4, 8)).sum().backward()
-    samples_again = sample_vmf(natural, (4,))
-    (gradient,) = torch.autograd.grad(samples_again[..., 0].sum(), natural)
+    samples.float().square().sum(-1).mul(torch.randn(4, 6)).sum().backward()
+    (gradient,) = torch.autograd.grad(sample_vmf(natural, (4,))[..., 0].sum(), natural)
     assert samples.dtype == dtype
-    assert bool(torch.isfinite(samples).all())
-    assert bool(torch.isfinite(natural.grad).all())
-    assert gradient.abs().max() <= 4 * 2.5  # at most e^{κ|w|} above 1/(M−1) a draw, also at κ = 0
+    assert torch.isfinite(samples).all()
+    assert torch.isfinite(natural.grad).all()
+    assert gradient.abs().max() <= 4 * 2.5  # at most e^{κ|w|} above 1/(M−1) per draw, also at κ = 0
 
 
 def test_gradient_at_zero_is_that_of_the_uniform_distribution():

@@ -1,22 +1,16 @@
-"""float32 against float64, and models under autocast."""
+"""float32 against float64, and norms that float16 cannot represent."""
 
 import pytest
 import torch
 from pytorch_metric_learning import losses as pml_losses
-from torch import nn
 from torch.nn import functional as F
 
 from pml_nivmf.functional.sampling import _draw, _Reparametrised
 from pml_nivmf.losses import JointProxyLoss, NonIsotropicVMFLoss
 
-from ..devices import DEVICES
-from .variants import ALL, SINGLE
+from .variants import SINGLE
 
 C, B = 6, 12
-
-
-def each(variants):
-    return pytest.mark.parametrize("make", variants.values(), ids=variants.keys())
 
 
 def same_samples(natural, sample_shape=(), antithetic=False, generator=None):
@@ -34,8 +28,8 @@ def value_logits_and_gradients(loss, embeddings, labels):
     return value.double(), loss.get_logits(embeddings).double().log_softmax(1), [g.double() for g in gradients]
 
 
-@each(SINGLE)
-@pytest.mark.parametrize("dim", [8, 128, 512])
+@pytest.mark.parametrize("make", SINGLE.values(), ids=SINGLE.keys())
+@pytest.mark.parametrize("dim", [8, 512])
 def test_float32_is_within_1e_4_of_float64(make, dim, monkeypatch):
     monkeypatch.setattr("pml_nivmf.distances.expected_likelihood_nivmf.sample_vmf", same_samples)
     torch.manual_seed(0)
@@ -55,36 +49,6 @@ def test_float32_is_within_1e_4_of_float64(make, dim, monkeypatch):
     assert (logits - exact_logits).abs().max() < 1e-4 * exact_logits.abs().max().clamp(min=1)
     for gradient, exact in zip(gradients, exact_gradients, strict=True):
         assert (gradient - exact).norm() < 1e-4 * exact.norm() + 1e-7
-
-
-@each({name: ALL[name] for name in ("EL-nivMF", "EL-nivMF analytic", "EL-vMF", "nivMF", "PANC + EL-nivMF")})
-@pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_training_under_autocast(make, dtype, device):
-    """A model in half precision by autocast, the loss inside or outside of it: the same loss in float32."""
-    torch.manual_seed(0)
-    images, labels = torch.randn(B, 8, device=device), torch.randint(0, C, (B,), device=device)
-    model, loss = nn.Linear(8, 16).to(device), make(C, 16).to(device)
-    with torch.autocast(device, dtype=dtype):
-        embeddings = model(images)
-        assert embeddings.dtype == dtype
-        loss(embeddings, labels)
-        torch.manual_seed(1)
-        inside = loss(embeddings, labels)
-    torch.manual_seed(1)
-    outside = loss(embeddings, labels)
-    assert inside.dtype == outside.dtype == torch.float32
-    assert torch.equal(inside, outside)
-    inside.backward()
-    assert all(torch.isfinite(p.grad).all() for p in [*model.parameters(), *loss.parameters()])
-    assert {parameter.dtype for parameter in loss.parameters()} == {torch.float32}
-
-
-def test_float16_overflow_is_the_models_and_is_named():
-    """65504 is the largest float16: an embedding beyond it is infinite before the loss sees it."""
-    embeddings = torch.full((B, 16), 1e5).half()
-    with pytest.raises(ValueError, match="infinity, first in row 0"):
-        NonIsotropicVMFLoss(C, 16)(embeddings, torch.zeros(B, dtype=torch.long))
 
 
 def test_float16_norms_larger_than_float16_are_fine():

@@ -1,6 +1,7 @@
 """What each of two gloo ranks computes for test_distributed: one launch for all cases, for imports take longest."""
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -12,43 +13,43 @@ from pytorch_metric_learning.regularizers import LpRegularizer
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from pml_nivmf.distances import KLDistance
 from pml_nivmf.losses import (
+    FullSoftmax,
     GatheredLoss,
     GatheredMiner,
     JointProxyLoss,
-    NivMFProxyLoss,
     NonIsotropicVMFLoss,
+    ShardedSoftmax,
     VMFProxyLoss,
     load_whole_state_dict,
     whole_state_dict,
 )
-from pml_nivmf.losses.collectives import broadcast_rows
+from pml_nivmf.losses.collectives import gather_uneven
+
+from .variants import sampled
 
 RANKS, CLASSES, SIZE, WIDTH, BATCH = 2, 7, 5, 6, 12
 
-Build = Callable[..., nn.Module]
+Build = Callable[..., nn.Module]  # called with `softmax`, a class
 OURS: dict[str, Build] = {
-    "el_vmf": lambda **k: VMFProxyLoss(CLASSES, SIZE, **k),
-    "kl_vmf": lambda **k: VMFProxyLoss(CLASSES, SIZE, distance=KLDistance(), **k),
-    "cosine": lambda **k: VMFProxyLoss(CLASSES, SIZE, distance=CosineSimilarity(), **k),
-    "nivmf": lambda **k: NivMFProxyLoss(CLASSES, SIZE, **k),
-    "el_nivmf": lambda **k: NonIsotropicVMFLoss(CLASSES, SIZE, n_samples=3, **k),  # with shared noise
-    "analytic_in_chunks": lambda **k: NonIsotropicVMFLoss(CLASSES, SIZE, estimator="analytic", chunk_size=2, **k),
-    "regularised": lambda **k: NonIsotropicVMFLoss(
+    "el_vmf": lambda softmax=FullSoftmax: VMFProxyLoss(CLASSES, SIZE, softmax=softmax()),
+    "cosine": lambda softmax=FullSoftmax: VMFProxyLoss(CLASSES, SIZE, distance=CosineSimilarity(), softmax=softmax()),
+    "el_nivmf": lambda softmax=FullSoftmax: NonIsotropicVMFLoss(
+        CLASSES, SIZE, distance=sampled(3), softmax=softmax()
+    ),  # with shared noise
+    "in_chunks": lambda softmax=FullSoftmax: NonIsotropicVMFLoss(CLASSES, SIZE, softmax=softmax(chunk_size=2)),
+    "regularised": lambda softmax=FullSoftmax: NonIsotropicVMFLoss(
         CLASSES,
         SIZE,
-        estimator="analytic",
         concentration="shared_plus_deviation",
         weight_regularizer=LpRegularizer(),
         embedding_regularizer=LpRegularizer(),
-        **k,
+        softmax=softmax(),
     ),
 }
 COUPLED: dict[str, Build] = {
     "proxy_anchor": lambda: pml.ProxyAnchorLoss(CLASSES, SIZE),
     "triplets": lambda: pml.TripletMarginLoss(),
-    "normalized_softmax": lambda: pml.NormalizedSoftmaxLoss(CLASSES, SIZE),
 }
 
 
@@ -74,7 +75,7 @@ def model_and_loss(build: Callable[[], nn.Module]) -> tuple[nn.Module, nn.Module
 
 
 def load_unsharded(loss: nn.Module, sharded: nn.Module) -> None:
-    load_whole_state_dict(sharded, {"loss": loss.state_dict()})
+    load_whole_state_dict(sharded, loss.state_dict())
 
 
 def share_noise(loss: nn.Module, seeds: list[int]) -> None:
@@ -100,7 +101,7 @@ def gradients(model: nn.Module, loss: nn.Module, value: Tensor) -> dict[str, Ten
     return found | {"value": value.detach()}
 
 
-def alone(build: Callable[[], nn.Module], miner: nn.Module | None = None) -> dict[str, Tensor]:
+def alone(build: Callable[[], nn.Module], miner: Callable | None = None) -> dict[str, Tensor]:
     """What one process finds on the joined batch."""
     model, loss = model_and_loss(build)
     if hasattr(loss, "get_logits"):
@@ -127,7 +128,7 @@ def _mean(value: Tensor) -> Tensor:
 
 
 def _together(
-    build: Callable[[], nn.Module], coupled: bool = False, miner: nn.Module | None = None
+    build: Callable[[], nn.Module], coupled: bool = False, miner: Callable | None = None
 ) -> dict[str, Tensor]:
     """What a rank finds on its half of the batch."""
     model, loss = model_and_loss(build)
@@ -136,7 +137,7 @@ def _together(
     features, labels = _own(batch(0))
     parallel_model, parallel_loss = _wrapped(model), _wrapped(GatheredLoss(loss) if coupled else loss)
     embeddings = parallel_model(features)
-    tuples = None if miner is None else GatheredMiner(miner)(embeddings, labels)
+    tuples = None if miner is None else miner(embeddings, labels)
     value = parallel_loss(embeddings, labels, tuples)
     value.backward()
     return gradients(model, loss, _mean(value)) | {"scale": torch.as_tensor(getattr(loss, "embedding_scale", 1.0))}
@@ -145,7 +146,7 @@ def _together(
 def _sharded(build: Build) -> dict[str, Tensor]:
     """The same with classes spread over the ranks; gradients of all rows."""
     model, whole = model_and_loss(build)
-    _, loss = model_and_loss(lambda: build(sharded=True))
+    _, loss = model_and_loss(lambda: build(ShardedSoftmax))
     load_unsharded(whole, loss)
     share_noise(loss, [100 + dist.get_rank()])
     features, labels = _own(batch(0))
@@ -153,8 +154,9 @@ def _sharded(build: Build) -> dict[str, Tensor]:
     value = parallel_loss(parallel_model(features), labels)
     value.backward()
     found = gradients(model, loss, _mean(value))
-    for name in loss.sharded_names():
-        found[f"loss.{name}"] = torch.cat(list(broadcast_rows(found[f"loss.{name}"], loss.shard.lengths)))
+    for name in loss.class_parameters():
+        lengths = [len(shard) for shard in loss.softmax.shards(CLASSES)]
+        found[f"loss.{name}"] = torch.cat(gather_uneven(found[f"loss.{name}"], lengths))
     return found | {"scale": loss.embedding_scale, "logits": loss.get_logits(model(features)).detach()}
 
 
@@ -163,38 +165,48 @@ def optimizer_of(model: nn.Module, loss: nn.Module) -> torch.optim.Optimizer:
 
 
 def training() -> tuple[nn.Module, nn.Module]:
-    return model_and_loss(OURS["analytic_in_chunks"])
+    return model_and_loss(OURS["in_chunks"])
 
 
 def _sharded_training() -> dict[str, dict]:
-    """Warm start and two steps of Adam; the whole state after each."""
+    """The whole state after warm start and two steps of Adam."""
     model, whole = training()
-    _, loss = model_and_loss(lambda: OURS["analytic_in_chunks"](sharded=True))
+    _, loss = model_and_loss(lambda: OURS["in_chunks"](ShardedSoftmax))
     load_unsharded(whole, loss)
     loss.warm_start(model(batch(5)[0]), batch(5)[1])
     optimizer = optimizer_of(model, loss)
     parallel_model, parallel_loss = _wrapped(model), _wrapped(loss)
-    states = []
     for step in (1, 2):
         features, labels = _own(batch(step))
         optimizer.zero_grad()
         parallel_loss(parallel_model(features), labels).backward()
         optimizer.step()
-        weights = {name: tensor.clone() for name, tensor in model.state_dict().items()}
-        states.append(whole_state_dict(loss, optimizer) | {"model": weights})
-    return {"first": states[0], "second": states[1]}
+    return {"loss": whole_state_dict(loss), "model": model.state_dict()}
+
+
+# What each of two ranks and what one process computes, by case.
+CASES = {name: (partial(_together, build), partial(alone, build)) for name, build in OURS.items()}
+CASES |= {
+    f"{name}, sharded": (partial(_sharded, build), partial(alone, build))
+    for name, build in OURS.items()
+    if name != "regularised"
+}
+CASES |= {name: (partial(_together, build, coupled=True), partial(alone, build)) for name, build in COUPLED.items()}
+CASES |= {
+    "joint": (partial(_together, partial(joint, True)), partial(alone, partial(joint, False))),
+    "mined in the joined batch": (
+        lambda: _together(COUPLED["triplets"], coupled=True, miner=GatheredMiner(hard_triplets())),
+        lambda: alone(COUPLED["triplets"], hard_triplets()),
+    ),
+}
 
 
 def work(rank: int, folder: Path) -> None:
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=RANKS)
-    found: dict[str, dict] = {name: _together(build) for name, build in OURS.items()}
-    found |= {f"{name}, coupled": _together(build, coupled=True) for name, build in COUPLED.items()}
-    found["joint"] = _together(lambda: joint(gather_guidance=True))
-    found["mined"] = _together(COUPLED["triplets"], coupled=True, miner=hard_triplets())
-    found |= {f"{name}, sharded": _sharded(build) for name, build in OURS.items()}
+    found = {name: together() for name, (together, _) in CASES.items()}
     torch.manual_seed(3)
-    found["initial rows"] = {"proxies": VMFProxyLoss(CLASSES, SIZE, sharded=True).proxies.detach()}
+    found["initial rows"] = {"proxies": OURS["el_vmf"](ShardedSoftmax).proxies.detach()}
     found["training"] = _sharded_training()
     torch.save(found, folder / f"rank-{rank}.pt")
     dist.destroy_process_group()

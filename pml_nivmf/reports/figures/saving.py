@@ -1,34 +1,43 @@
-"""Figures to files."""
+"""Write figures to files or into a page."""
 
+import io
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
+from matplotlib import rc_context
 from matplotlib.figure import Figure
 
-from ...checks import check_option
-from .style import styled
+from .style import BLACK, PALETTE, STYLE, styled
 
 FORMATS = ("png", "svg")
-
-
-def check_formats(formats: Sequence[str]) -> tuple[str, ...]:
-    if isinstance(formats, str) or not formats:
-        raise ValueError(f"formats must be a list of {' and '.join(FORMATS)}, got {formats!r}")
-    return tuple(dict.fromkeys(check_option("format", name, FORMATS) for name in formats))
+_CSS_COLOURS = {light: f"var(--{name})" for name, (light, _) in PALETTE.items()}
+_CSS_COLOURS |= {BLACK: "currentColor", STYLE["grid.color"]: "var(--line)"}
 
 
 @styled
 def save(figure: Figure, path: str | Path, formats: Sequence[str] = FORMATS, dpi: int = 200) -> list[Path]:
-    """Write path.png and path.svg, folders included; returns what was written. Such a suffix in `path` is dropped.
+    """Write path.png and path.svg, create their folder, and return the written paths.
 
-    dpi: pixels an inch of PNG and of images in SVG; figures are 6.9 inches wide.
+    dpi: pixels per inch of PNG files and of images in SVG files; figures are 6.9 inches wide.
     """
     path = Path(path)
-    stem = path.with_suffix("") if path.suffix.removeprefix(".") in FORMATS else path
-    stem.parent.mkdir(parents=True, exist_ok=True)
-    written = []
-    for name in check_formats(formats):
-        file = stem.with_name(f"{stem.name}.{name}")
-        figure.savefig(file, format=name, dpi=dpi, metadata={"Date": None} if name == "svg" else None)
-        written.append(file)
-    return written
+    path.parent.mkdir(parents=True, exist_ok=True)
+    files = [path.with_name(f"{path.name}.{name}") for name in formats]
+    for file in files:
+        figure.savefig(file, dpi=dpi, metadata={"Date": None} if file.suffix == ".svg" else None)
+    return files
+
+
+def inline_svg(figure: Figure, name: str) -> str:
+    """The figure as an <svg> element with the colours of the page's style sheet.
+
+    name: prefix of the ids in the element, unique in the page.
+    """
+    buffer = io.StringIO()
+    with rc_context({"svg.fonttype": "path", "svg.hashsalt": name}):
+        figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None})
+    svg = buffer.getvalue()
+    svg = re.sub(r"<style.*?</style>|<!--.*?-->|<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
+    svg = re.sub(r'(\bid="|href="#|url\(#)', rf"\g<1>{name}-", svg[svg.index("<svg") :])
+    return re.sub("|".join(_CSS_COLOURS), lambda match: _CSS_COLOURS[match[0]], svg)

@@ -1,72 +1,42 @@
-"""One look for all figures: page width, readable in print, safe for colour-blind readers, no display needed."""
+"""One look for all figures: page width, legible in print, safe for colour-blind readers, no display needed."""
 
-from collections.abc import Callable
-from functools import wraps
-from typing import Any, ParamSpec, TypeVar
+from pathlib import Path
+from typing import Any
 
+from matplotlib import rc_params_from_file
 from matplotlib.figure import Figure
 from matplotlib.style import context
 
 PAGE_WIDTH = 6.9  # inches: the text width of A4
-# Okabe & Ito's palette [Color Universal Design, 2008]; its yellow is left out, on white it cannot be seen.
-BLUE, VERMILLION, GREEN, PURPLE, ORANGE, SKY, BLACK = (
-    "#0072B2",
-    "#D55E00",
-    "#009E73",
-    "#CC79A7",
-    "#E69F00",
-    "#56B4E9",
-    "#000000",
-)
-COLOURS = (BLUE, VERMILLION, GREEN, PURPLE, ORANGE, SKY, BLACK)
-RIGHT, WRONG = BLUE, VERMILLION
+STYLE: Any = rc_params_from_file(Path(__file__).with_name("figures.mplstyle"), use_default_template=False)
+# Okabe & Ito's palette [Color Universal Design, 2008] for light and dark pages, without yellow, which is invisible on
+# white. The page's style sheet defines these names as CSS variables.
+PALETTE = {
+    "blue": ("#0072b2", "#4aa8e0"),
+    "vermillion": ("#d55e00", "#f08a45"),
+    "green": ("#009e73", "#35c79c"),
+    "purple": ("#cc79a7", "#dc9cc0"),
+    "orange": ("#e69f00", "#f0b640"),
+    "sky": ("#56b4e9", "#8fd0f5"),
+}
+BLACK = "#000000"
+COLOURS = (*(light for light, _ in PALETTE.values()), BLACK)
+BLUE = RIGHT = COLOURS[0]
+WRONG = COLOURS[1]
 MAP = "viridis"  # even steps of lightness, so it also survives a grey printer
 _DASHES = ("-", "--", "-.", ":")
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 
-STYLE: dict[str, Any] = {
-    "font.size": 9,
-    "axes.titlesize": 9,
-    "axes.labelsize": 9,
-    "legend.fontsize": 8,
-    "xtick.labelsize": 8,
-    "ytick.labelsize": 8,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "axes.axisbelow": True,
-    "grid.color": "#E3E3E3",
-    "grid.linewidth": 0.6,
-    "lines.linewidth": 1.5,
-    "legend.frameon": False,
-    "figure.facecolor": "white",
-    "savefig.facecolor": "white",
-    "savefig.dpi": 200,
-    "svg.fonttype": "path",  # looks the same where the font is missing
-    "svg.hashsalt": "pml_nivmf",  # the same figure is the same file
-}
-
-_P = ParamSpec("_P")
-_R = TypeVar("_R")
-
-
-def styled(draw: Callable[_P, _R]) -> Callable[_P, _R]:
-    """`draw` under STYLE, whatever the user's matplotlib settings are; they stay as they were."""
-
-    @wraps(draw)
-    def drawing(*args: _P.args, **kwargs: _P.kwargs) -> _R:
-        with context(STYLE, after_reset=True):
-            return draw(*args, **kwargs)
-
-    return drawing
+# A decorator: functions run with STYLE instead of the user's matplotlib settings, which do not change.
+styled = context(STYLE, after_reset=True)
 
 
 def new_figure(height: float, width: float = PAGE_WIDTH) -> Figure:
-    """A figure of its own, not one of pyplot's: nothing to close, no display, in inches."""
-    return Figure(figsize=(width, height), layout="constrained")
+    """A figure of this size in inches, independent of pyplot: there is nothing to close."""
+    return Figure(figsize=(width, height))
 
 
 def series_style(index: int, marker: bool = False) -> dict[str, Any]:
-    """Colour and dashes of the index-th of several lines: told apart in grey, too."""
+    """Colour, dashes and, if asked for, marker of line number `index`; lines differ in grey, too."""
     style: dict[str, Any] = {"color": COLOURS[index % len(COLOURS)], "linestyle": _DASHES[index % len(_DASHES)]}
-    return style | {"marker": _MARKERS[index % len(_MARKERS)], "markersize": 4} if marker else style
+    return style | {"marker": _MARKERS[index % len(_MARKERS)], "markersize": 5} if marker else style

@@ -1,1 +1,0 @@
-"""Time and memory of losses, side by side in one run."""

@@ -1,0 +1,151 @@
+"""Training with PML's MetricLossOnly: warm start, mixed precision, and a stop when the loss or a gradient is NaN."""
+
+import math
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+from omegaconf import DictConfig
+from pytorch_metric_learning.trainers import MetricLossOnly
+from torch import Tensor, nn
+from torch.utils.data import DataLoader
+
+from ..losses import move_scale_to_head, warm_start_from_loader
+from ..losses.collectives import world
+from . import data_parallel, distributed
+from .build import Parts
+
+_REMEDY = (
+    "Resuming would fail again: start a new run (another general.run_dir, or --overwrite) with lower rates "
+    "(optimizers.model, proxy_lr, concentration_lr, temperature_lr), a higher temperature of the loss, or "
+    "optimizers.clip_norm"
+)
+
+
+class Trainer(MetricLossOnly):
+    """PML's trainer, which stops with a FloatingPointError before NaN or infinity can reach the weights.
+
+    With float16, steps whose gradients overflow are skipped and the scale of the loss is halved, as GradScaler does.
+    Gradients that are not finite at a scale of one are an error.
+    """
+
+    embeddings: Tensor  # of the last batch
+
+    def __init__(self, parts: Parts, **arguments: Any):
+        super().__init__(**arguments)
+        self.parts, self.scaler = parts, parts.scaler
+        self.batch_losses: list[float] = []
+
+    def modify_schema(self) -> None:
+        self.schema["optimizers"].important = []  # a trunk without parameters has no optimizer: nothing to warn about
+
+    def mean_loss(self) -> float:
+        """Return the mean over the batches and ranks since the last call."""
+        mean = sum(self.batch_losses) / len(self.batch_losses)
+        self.batch_losses.clear()
+        return distributed.mean(mean)
+
+    # Steps of PML's training loop, in the order in which it calls them ------------------------------------------
+
+    def calculate_loss(self, curr_batch: tuple[Tensor, Tensor]) -> None:
+        try:
+            super().calculate_loss(curr_batch)
+        except FloatingPointError as error:  # our losses check the embeddings
+            raise self._diverged(str(error)) from error
+
+    def compute_embeddings(self, data: Tensor) -> Tensor:
+        with self.parts.autocast():
+            embeddings: Tensor = super().compute_embeddings(data)
+        self.embeddings = embeddings.detach()
+        return embeddings.float()  # PML's losses would cast their proxies to 16 bits permanently
+
+    def backward(self) -> None:
+        loss: Tensor = self.losses["total_loss"]
+        self._differentiate(loss)  # also if it is NaN: the gradients show which parameters are affected
+        value = self.losses["total_loss"] = float(loss.detach())  # a number for PML's progress bar
+        if not math.isfinite(value):
+            raise self._diverged(f"the loss is {value}")
+        self.batch_losses.append(value)
+        may_reduce_scale = self.scaler is not None and self.scaler.get_scale() > 1
+        if not may_reduce_scale and not all_finite(self._gradients().values()):
+            raise self._diverged(f"the loss is {value:.4g}, but its gradients contain NaN or infinity")
+
+    def _differentiate(self, loss: Tensor) -> None:
+        if self.scaler is None:
+            loss.backward()
+            return
+        self.scaler.scale(loss).backward()
+        for optimizer in self.optimizers.values():
+            self.scaler.unscale_(optimizer)  # clipping comes next and needs the true norms
+
+    def clip_gradients(self) -> None:
+        if self.parts.clip_norm is not None:
+            for optimizer in self.optimizers.values():
+                parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+                nn.utils.clip_grad_norm_(parameters, self.parts.clip_norm)
+
+    def step_optimizers(self) -> None:
+        if self.scaler is None:
+            super().step_optimizers()
+            return
+        for optimizer in self.optimizers.values():
+            self.scaler.step(optimizer)
+        self.scaler.update()
+
+    # Divergence -------------------------------------------------------------------------------------------------
+
+    def _gradients(self) -> dict[str, Tensor]:
+        named = ((f"{part}.{name}", p) for part, m in self.parts.modules().items() for name, p in m.named_parameters())
+        return {name: parameter.grad for name, parameter in named if parameter.grad is not None}
+
+    @torch.no_grad()
+    def _diverged(self, reason: str) -> FloatingPointError:
+        """Return an error that states step, statistics and remedy."""
+        loss = getattr(self.parts.loss, "probabilistic", None)
+        statistics: dict[str, Any] = {"largest embedding norm": self.embeddings.float().norm(dim=1).max()}
+        if loss is not None:
+            statistics["temperature"] = loss.temperature
+            if loss.concentration is not None:
+                statistics |= {"smallest κ": loss.concentration.min(), "largest κ": loss.concentration.max()}
+        for name, optimizer in self.optimizers.items():
+            statistics[f"{name.removesuffix('_optimizer')} rate"] = max(group["lr"] for group in optimizer.param_groups)
+        words = [f"{name}: {float(value):.4g}" for name, value in statistics.items()]
+        affected = [name for name, gradient in self._gradients().items() if not all_finite([gradient])]
+        words.append(f"gradients that are not finite: {', '.join(affected[:4]) or 'none'}")
+        place = f"epoch {self.epoch}, step {self.iteration + 1} of {self.iterations_per_epoch}"
+        return FloatingPointError(f"training diverged in {place}: {reason}. {'; '.join(words)}. {_REMEDY}")
+
+
+def all_finite(tensors: Iterable[Tensor]) -> bool:
+    """Return whether all entries are finite, with one synchronisation and no mask as large as the tensors."""
+    values = (tensor._values() if tensor.is_sparse else tensor for tensor in tensors)
+    finite = [torch.stack(torch.aminmax(value.detach())).isfinite().all() for value in values if value.numel()]
+    return not finite or bool(torch.stack(finite).all())
+
+
+def build_trainer(config: DictConfig, parts: Parts, end_of_epoch: Callable[[Trainer], bool]) -> Trainer:
+    """Return a trainer that calls `end_of_epoch` after every epoch and stops if it returns False."""
+    loss, miner = data_parallel.joined(parts.loss, parts.miner)
+    models = {"trunk": parts.trunk, "embedder": parts.embedder}
+    return Trainer(
+        parts,
+        models={name: data_parallel.averaged(model, parts.device) for name, model in models.items()},
+        optimizers=parts.optimizers,
+        batch_size=config.general.batch_size // world(),
+        loss_funcs={"metric_loss": data_parallel.averaged(loss, parts.device)},
+        dataset=parts.data.train,
+        mining_funcs={"tuple_miner": miner} if miner is not None else {},
+        data_device=parts.device,
+        sampler=data_parallel.split(parts.sampler, parts.data.train, config.general.batch_size),
+        lr_schedulers=parts.schedulers,
+        dataloader_num_workers=config.general.num_workers,
+        end_of_epoch_hook=end_of_epoch,
+    )
+
+
+def warm_start(config: DictConfig, parts: Parts) -> None:
+    """Set the proxies to class means, and the head's scale to the norms that the loss asks for."""
+    if config.schedule.warm_start and hasattr(parts.loss, "proxies"):
+        loader = DataLoader(parts.data.train_plain, batch_size=config.evaluation.batch_size)
+        warm_start_from_loader(parts.loss, nn.Sequential(parts.trunk, parts.embedder), loader)
+        move_scale_to_head(parts.loss, parts.embedder)

@@ -1,0 +1,170 @@
+"""Measures of uncertainty of a finished run, and the files about its test items that the report shows."""
+
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Subset
+
+from .. import metrics
+from ..data import DegradedItems
+from ..data.pictures import KINDS, STRENGTHS, evenly_spaced, make_pictures
+from ..files import write_atomically
+from ..metrics.certainty import NORM, PPK, SIMILARITY, certainty_scores, similarity
+from ..metrics.names import certainty_metric, or_nan
+from ..metrics.proxies import concentration_statistics, softmax_logits
+from .build import Parts
+
+ITEMS, PICTURES = "test_items.npz", "thumbnails.npz"
+_NEIGHBOURS = 5
+_MOST_DEGRADED, _MOST_CALIBRATED = 128, 1024  # test images, images of the training classes
+
+
+class Retrieved(NamedTuple):
+    """What n queries retrieved, nearest neighbours first, on the CPU: the arrays of test_items.npz."""
+
+    labels: Tensor  # (n,)
+    neighbours: Tensor  # indices into the references, (n, k)
+    similarity: Tensor  # the cosine, or minus the distance if retrieval is "l2", (n, k)
+    correct: Tensor  # whether the nearest neighbour has the query's label, (n,)
+    counted: Tensor  # whether the query has anything to find; only these count in metrics, (n,)
+    norm: Tensor  # ‖z‖ of the raw embedding, (n,)
+    likelihood: Tensor  # log ∫ ζ_q ζ_n with the nearest neighbour, up to a constant, (n,)
+
+    def scores(self) -> dict[str, Tensor]:
+        """See `certainty_scores`."""
+        return {NORM: self.norm, SIMILARITY: self.similarity[:, 0], PPK: self.likelihood}
+
+    def metrics(self, *names: str) -> dict[str, float]:
+        """Equal to the calculator's certainty metrics of these names."""
+        scores = {name: values[self.counted] for name, values in self.scores().items()}
+        return {name: certainty_metric(name, scores, self.correct[self.counted]) for name in names}
+
+    def recall(self) -> float:
+        return self.metrics("recall_at_coverage_100")["recall_at_coverage_100"]
+
+
+def retrieve(calculator: Any, references: Tensor, labels: Tensor, queries: Tensor, origin: Tensor) -> Retrieved:
+    """Search raw queries (n, M) among raw references (items, M) with labels (items,) as the calculator does.
+
+    Query i is a version of the reference origin[i], which is left out.
+    """
+    k = min(_NEIGHBOURS, len(labels) - 1)
+    indices = calculator.knn_func(queries, k + 1, references)[1]
+    left_out = indices == origin[:, None]
+    left_out[~left_out.any(dim=1), -1] = True  # a degraded image may be far from its original
+    indices = indices[~left_out].view(len(queries), k)
+    nearest = indices[:, 0]
+    scores = certainty_scores(queries, references[nearest], calculator.retrieval, calculator.embedding_scale)
+    similarities = [similarity(queries, references[column], calculator.retrieval) for column in indices.T]
+    correct, counted = labels[nearest] == labels[origin], torch.bincount(labels)[labels[origin]] > 1
+    arrays = (labels[origin], indices, torch.stack(similarities, dim=1), correct, counted, scores[NORM], scores[PPK])
+    return Retrieved(*(array.cpu() for array in arrays))
+
+
+def write(parts: Parts, embeddings: Tensor, labels: Tensor, folder: Path) -> dict[str, Any]:
+    """Write test_items.npz and, for images, thumbnails.npz. Returns the run's measures of uncertainty.
+
+    embeddings, labels: of the test items, as `evaluate.test` returns them.
+    """
+    search = partial(retrieve, parts.testers["test"].accuracy_calculator, embeddings, labels)
+    retrieved = search(embeddings, torch.arange(len(labels), device=labels.device))
+    items = {name: value.numpy() for name, value in retrieved._asdict().items()}
+    _save(folder / ITEMS, items)
+    return {
+        "certainty": retrieved.metrics(*metrics.CERTAINTY_METRICS),
+        "degradation": _degradation(parts, embeddings, search),
+        "calibration": calibration(parts),
+        "concentrations": concentration_statistics(parts.loss),
+        "pictures": _write_pictures(parts, items, folder),
+    }
+
+
+def _write_pictures(parts: Parts, items: dict[str, np.ndarray], folder: Path) -> dict[str, Any]:
+    try:
+        pictures = make_pictures(parts.data.test, items)
+    except ValueError as error:  # features, or what else the transforms of a user's data set return
+        return {"left_out": str(error)}
+    _save(folder / PICTURES, pictures)
+    return {"images": len(pictures["index"])}
+
+
+def _save(path: Path, arrays: dict[str, np.ndarray]) -> None:
+    write_atomically(path, lambda file: np.savez_compressed(file, **arrays))  # type: ignore[arg-type]
+
+
+@torch.no_grad()
+def _embed(parts: Parts, items: Any) -> tuple[Tensor, Tensor]:
+    """Embeddings (n, M) and labels (n,) of a data set."""
+    parts.trunk.eval()
+    parts.embedder.eval()
+    loader = DataLoader(items, batch_size=parts.testers["test"].batch_size)
+    embeddings, labels = zip(*((parts.embed(inputs), labels) for inputs, labels in loader), strict=True)
+    return torch.cat(embeddings), torch.cat(labels)
+
+
+def _degradation(parts: Parts, embeddings: Tensor, search: "partial[Retrieved]") -> dict[str, Any]:
+    """Whether the model is less certain of degraded test items: those of the data, or else degraded images."""
+    data: Any = parts.data
+    if data.test_degraded is not None:
+        indices, kinds = np.arange(len(data.test)), {"as given": {1.0: data.test_degraded}}
+    elif len(data.input_shape) == 3:
+        indices = evenly_spaced(len(data.test), _MOST_DEGRADED)
+        images = [data.test[index] for index in indices.tolist()]  # loaded once, degraded often
+        kinds = {kind: {strength: DegradedItems(images, kind, strength) for strength in STRENGTHS} for kind in KINDS}
+    else:
+        return {"left_out": "features cannot be degraded, and the data have no degraded ones (x_test_degraded)"}
+    origin = torch.from_numpy(indices).to(embeddings.device)
+    clean, results = search(embeddings[origin], origin), {}
+    for kind, versions in kinds.items():
+        degraded = {strength: search(_embed(parts, items)[0], origin) for strength, items in versions.items()}
+        results[kind] = _compare(clean, degraded)
+    overall = {name: _mean([result[name] for result in results.values()]) for name in clean.scores()}
+    return {"items": len(indices), "recall_at_1": clean.recall(), "overall": overall, "kinds": results}
+
+
+def _compare(clean: Retrieved, degraded: dict[float, Retrieved]) -> dict[str, Any]:
+    """Retrieval and each certainty of the same items at every strength, compared with clean ones (strength 0)."""
+    result: dict[str, Any] = {
+        "strength": list(degraded),
+        "recall_at_1": [worse.recall() for worse in degraded.values()],
+    }
+    strength = torch.tensor([0.0, *degraded]).repeat_interleave(len(clean.labels))
+    for name, before in clean.scores().items():
+        after = [worse.scores()[name] for worse in degraded.values()]
+        result[name] = {
+            "share_less_certain": [metrics.share_less_certain(before, values) for values in after],
+            "spearman": or_nan(metrics.spearman_correlation, strength, torch.cat([before, *after])),
+        }
+    return result
+
+
+def _mean(measures: list[dict[str, Any]]) -> dict[str, float]:
+    return {key: float(np.mean([measure[key] for measure in measures])) for key in measures[0]}
+
+
+@torch.no_grad()
+def calibration(parts: Parts) -> dict[str, Any]:
+    """On the closed set if there is one. Otherwise training images are the only ones of classes that proxies know."""
+    data: Any = parts.data
+    images, items = "training images, without augmentation", data.train_plain
+    if data.closed_set is not None:
+        images, items = "images of the training classes that training did not see", data.closed_set
+    with torch.random.fork_rng():  # the same Monte-Carlo samples every time, without an effect on other random numbers
+        embeddings, labels = _embed(parts, Subset(items, evenly_spaced(len(items), _MOST_CALIBRATED).tolist()))
+        torch.manual_seed(0)
+        logits = [softmax_logits(parts.loss, part) for part in embeddings.split(256)]
+    if logits[0] is None:
+        return {"left_out": f"{type(parts.loss).__name__} trains no softmax over its proxies"}
+    probabilities = torch.cat(logits).double().softmax(dim=1).cpu()
+    confidence, predicted = probabilities.max(dim=1)
+    return {
+        "images": images,
+        "items": len(labels),
+        "expected_calibration_error": metrics.expected_calibration_error(probabilities, labels),
+        "accuracy": float((predicted == labels).double().mean()),
+        "confidence": float(confidence.mean()),
+    }

@@ -1,0 +1,106 @@
+"""Certainty of single queries, and whether it predicts right answers."""
+
+from typing import Any
+
+import torch
+from scipy import stats
+from sklearn.metrics import roc_auc_score
+from torch import Tensor
+from torch.nn import functional as F
+
+from ..functional.pairing import ROWWISE
+from ..functional.ppk import relative_ppk_distance
+from .inputs import UndefinedMetricError, as_embeddings, as_outcomes, as_scores
+
+NORM, SIMILARITY, PPK = "norm", "similarity", "ppk"
+
+
+def certainty(embeddings: Any) -> Tensor:
+    """‖z‖ of raw embeddings (items, size), (items,): the concentration κ of each image's von Mises-Fisher distribution.
+
+    Normalised embeddings all have certainty 1: pass the output of the model.
+    """
+    raw = as_embeddings("embeddings", embeddings)
+    return torch.linalg.vector_norm(raw, dim=1, dtype=torch.promote_types(raw.dtype, torch.float))
+
+
+def similarity(query: Tensor, neighbour: Tensor, retrieval: str) -> Tensor:
+    """The cosine of every row for retrieval "cosine", −‖q − n‖ for "l2"; float64, (queries,)."""
+    query, neighbour = query.double(), neighbour.double()
+    if retrieval == "cosine":
+        return F.cosine_similarity(query, neighbour)
+    return -torch.linalg.vector_norm(query - neighbour, dim=1)
+
+
+def certainty_scores(query: Tensor, nearest: Tensor, retrieval: str, scale: float) -> dict[str, Tensor]:
+    """Three competing certainties of every query, float64, (queries,) each, from raw embeddings (queries, size).
+
+    norm: ‖z‖. similarity: to the nearest neighbour. ppk: log ∫ ζ_q ζ_n up to a constant, minus the expected-likelihood
+    distance to the nearest neighbour, for embeddings multiplied by `scale`, as in the loss.
+    """
+    return {
+        NORM: torch.linalg.vector_norm(query, dim=1).double(),
+        SIMILARITY: similarity(query, nearest, retrieval),
+        PPK: -relative_ppk_distance(scale * query.double(), scale * nearest.double(), 1.0, ROWWISE),
+    }
+
+
+def certainty_auroc(certainty: Any, correct: Any) -> float:
+    r"""P(c_right > c_wrong) + ½·P(c_right = c_wrong) for a random right and a random wrong item: the area under the ROC
+    curve of `certainty` as a predictor of `correct`. ½ is chance, 1 is perfect.
+
+    With `correct` = "the nearest neighbour is of the query's class" it is the recall-AUROC of the uncertainty
+    literature [Kirchhof et al. 2023, URL].
+
+    certainty, correct: see `risk_coverage`.
+
+    Raises UndefinedMetricError, a ValueError, if all items are right or all are wrong.
+    """
+    scores = as_scores("certainty", certainty)
+    right = as_outcomes("correct", correct, len(scores))
+    positives = int(right.sum())
+    if positives in (0, len(right)):
+        raise UndefinedMetricError(f"an AUROC needs right and wrong items, got {positives} right of {len(right)}")
+    return float(roc_auc_score(right.numpy(), scores.numpy()))
+
+
+def threshold_for_precision(certainty: Any, correct: Any, precision: float) -> float:
+    """The lowest threshold t such that at least a share `precision` of the items with certainty ≥ t is right.
+
+    Choose it on validation data and refuse to answer queries below it.
+    Raises UndefinedMetricError, a ValueError, if no threshold reaches the precision.
+    """
+    scores = as_scores("certainty", certainty)
+    right = as_outcomes("correct", correct, len(scores))
+    if not 0 < precision <= 1:
+        raise ValueError(f"precision must be above 0 and at most 1, got {precision!r}")
+    thresholds, group, counts = scores.unique(return_inverse=True, return_counts=True)
+    answered = [values.flip(0).cumsum(0).flip(0) for values in (torch.bincount(group, weights=right), counts)]
+    reached = answered[0] / answered[1]  # the precision of the items with certainty ≥ each threshold
+    enough = thresholds[reached >= precision * (1 - 1e-12)]
+    if len(enough) == 0:
+        raise UndefinedMetricError(f"no threshold reaches a precision of {precision}: the best is {reached.max():.4g}")
+    return float(enough.min())
+
+
+def spearman_correlation(first: Any, second: Any) -> float:
+    """Spearman's rank correlation of two lists of numbers, in [−1, 1], such as the strength of a degradation and
+    certainty: −1 if every stronger degradation makes the model less certain.
+
+    Raises UndefinedMetricError, a ValueError, if one of them is constant.
+    """
+    x = as_scores("first", first)
+    y = as_scores("second", second, len(x))
+    if 1 in (len(x.unique()), len(y.unique())):
+        raise UndefinedMetricError("all numbers of one list are equal: their ranks have no correlation")
+    return float(stats.spearmanr(x.numpy(), y.numpy()).statistic)
+
+
+def share_less_certain(certainty_clean: Any, certainty_degraded: Any) -> float:
+    """The share of images whose certainty decreases when they are degraded, in [0, 1].
+
+    Both arguments are (images,), in the same order. A certainty that ignores the degradation gets about ½.
+    """
+    clean = as_scores("certainty_clean", certainty_clean)
+    degraded = as_scores("certainty_degraded", certainty_degraded, len(clean))
+    return float((degraded < clean).double().mean())

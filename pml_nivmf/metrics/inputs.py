@@ -1,0 +1,67 @@
+"""Conversion and checks of what users pass to the metrics."""
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..checks import NotFiniteError
+
+
+class UndefinedMetricError(ValueError):
+    """The data are valid, but the metric has no value for them, such as an AUROC without wrong items."""
+
+
+def as_scores(name: str, values: Any, count: int | None = None) -> Tensor:
+    """One finite number for each of `count` items, (items,), at least one; float64 on the CPU."""
+    scores = _as_tensor(name, values).cpu().double()
+    if scores.ndim != 1 or len(scores) == 0:
+        raise ValueError(f"{name} must have shape (items,) with at least one item, got {tuple(scores.shape)}")
+    if count not in (None, len(scores)):
+        raise ValueError(f"{name} must have one entry for each of {count} items, got {len(scores)}")
+    _check_rows(name, torch.isfinite(scores), "NaN or infinity")
+    return scores
+
+
+def as_outcomes(name: str, values: Any, count: int) -> Tensor:
+    """Whether each of `count` items is right: booleans, or numbers that are 0 or 1; float64, (items,)."""
+    outcomes = as_scores(name, values, count)
+    if not bool(((outcomes == 0) | (outcomes == 1)).all()):
+        raise ValueError(f"{name} must be true or false, 1 or 0")
+    return outcomes
+
+
+def as_embeddings(name: str, values: Any) -> Tensor:
+    """(items, size), at least one of each, finite; faiss also needs squared norms that are finite in float32."""
+    embeddings = _as_tensor(name, values)
+    embeddings = embeddings if embeddings.is_floating_point() else embeddings.double()
+    if embeddings.ndim != 2 or 0 in embeddings.shape:
+        raise ValueError(f"{name} must have shape (items, size) with at least one item, got {tuple(embeddings.shape)}")
+    norms = torch.linalg.vector_norm(embeddings.float(), dim=1)
+    _check_rows(name, torch.isfinite(norms.square()), "NaN, infinity or values too large to be squared in float32")
+    return embeddings
+
+
+def as_labels(name: str, values: Any, count: int) -> Tensor:
+    """One label for each of `count` items, (items,)."""
+    labels = _as_tensor(name, values)
+    if labels.shape != (count,):
+        raise ValueError(f"{name} must have one entry for each of {count} items, got shape {tuple(labels.shape)}")
+    _check_rows(name, ~torch.isnan(labels), "NaN")
+    return labels
+
+
+def _check_rows(name: str, valid: Tensor, problem: str) -> None:
+    if not bool(valid.all()):
+        raise NotFiniteError(f"{name} must not contain {problem}, found in row {int((~valid).nonzero()[0])}")
+
+
+def _as_tensor(name: str, values: Any) -> Tensor:
+    """Python floats become float64. Arrays are copied because torch does not accept reversed or read-only ones."""
+    if isinstance(values, Tensor):
+        return values.detach()
+    array = np.array(values, order="C")
+    if array.dtype.kind not in "biuf":
+        raise ValueError(f"{name} must contain numbers, got {values!r:.80} of dtype {array.dtype}")
+    return torch.from_numpy(array)

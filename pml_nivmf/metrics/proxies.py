@@ -1,0 +1,74 @@
+"""Metrics of the learned proxies: calibration of their softmax, anisotropy of their concentrations."""
+
+from typing import Any
+
+import torch
+from pytorch_metric_learning.losses import ProxyNCALoss
+from torch import Tensor
+
+from ..checks import check_count
+from .inputs import as_embeddings, as_labels
+
+
+def expected_calibration_error(probabilities: Any, labels: Any, bins: int = 15) -> float:
+    r"""ECE = Σ_b (n_b/n)·|accuracy_b − confidence_b|, in [0, 1], 0 is calibrated [Naeini et al. 2015; Guo et al. 2017].
+
+    The confidence of an item is its highest probability; the item is right if that is the probability of its label.
+    `bins` bins (l, u] of equal width divide the confidences; accuracy_b and confidence_b are means over bin b.
+
+    probabilities: (items, classes), each row sums to one, such as `loss.get_logits(embeddings).softmax(1)`: the softmax
+        over proxies, on data of the training classes.
+    labels: (items,), integers 0 … classes−1.
+    """
+    check_count("bins", bins)
+    probabilities = as_embeddings("probabilities", probabilities).double().cpu()
+    near_one = (probabilities.sum(dim=1) - 1).abs() < 1e-2  # also in half precision
+    if bool((probabilities < 0).any()) or not bool(near_one.all()):
+        raise ValueError("each row of probabilities must be non-negative and sum to one: apply a softmax to logits")
+    labels = as_labels("labels", labels, len(probabilities)).cpu()
+    if not bool(torch.isin(labels, torch.arange(probabilities.shape[1])).all()):
+        raise ValueError(f"labels must be integers in 0 … {probabilities.shape[1] - 1}, the columns of probabilities")
+    confidence, predicted = probabilities.max(dim=1)
+    edges = torch.linspace(0, 1, bins + 1, dtype=torch.double)
+    gaps = torch.zeros(bins, dtype=torch.double)
+    gaps.index_add_(0, torch.bucketize(confidence, edges[1:-1]), (predicted == labels).double() - confidence)
+    return float(gaps.abs().sum() / len(labels))
+
+
+def concentration_anisotropy(concentration: Any) -> Tensor:
+    r"""The coefficient of variation of each class's concentrations, std_m(κ_m)/mean_m(κ_m), (classes,).
+
+    0 is an isotropic class, a plain von Mises-Fisher distribution. The value does not depend on the overall
+    concentration of the class. Its maximum, all concentration in one of M dimensions, is √(M−1).
+
+    concentration: κ > 0, (classes, M), as learned by NonIsotropicVMFLoss and NivMFProxyLoss.
+    """
+    values = as_embeddings("concentration", concentration).double()
+    if not bool((values > 0).all()):
+        raise ValueError(f"concentration must be positive, got {float(values.min())}: pass κ, not log κ")
+    deviation, mean = torch.std_mean(values, dim=1, correction=0)
+    return deviation / mean
+
+
+def softmax_logits(loss: Any, embeddings: Tensor) -> Any:
+    """Logits (items, classes) of the softmax over proxies that the loss trains; None if it trains none."""
+    if hasattr(loss, "probabilistic"):
+        return loss.get_logits(embeddings)
+    if isinstance(loss, ProxyNCALoss):  # its get_logits returns distances
+        sign = 1 if loss.distance.is_inverted else -1
+        return sign * loss.softmax_scale * loss.distance(embeddings, loss.proxies)
+    return None
+
+
+@torch.no_grad()
+def concentration_statistics(loss: Any) -> dict[str, Any]:
+    """Statistics over classes of the mean concentration and of the anisotropy, which is 0 for a vMF."""
+    concentration = getattr(getattr(loss, "probabilistic", None), "concentration", None)
+    if concentration is None:
+        return {"left_out": f"{type(loss).__name__} has no concentrations"}
+    anisotropy = concentration_anisotropy(concentration)
+    measures = {"concentration": concentration.double().mean(dim=1), "anisotropy": anisotropy}
+    return {
+        name: {"mean": float(values.mean()), "median": float(values.quantile(0.5)), "largest": float(values.max())}
+        for name, values in measures.items()
+    }

@@ -1,0 +1,176 @@
+"""Models of timm and torchvision as trunks, with their own weights or with those of a local file."""
+
+import contextlib
+import re
+from collections.abc import Collection, Iterator
+from difflib import get_close_matches
+from pathlib import Path
+from textwrap import shorten
+from typing import Any
+
+import timm
+from timm.models import load_state_dict
+from torch import Tensor, nn
+from torchvision import models
+
+# A trunk returns pooled features, and files are loaded through weights_file, without running pickled code.
+_NOT_ALLOWED_IN_TIMM = ("num_classes", "features_only", "pretrained_cfg", "pretrained_cfg_overlay", "checkpoint_path")
+_CLASSES = 1000  # ImageNet's, as in all of torchvision's weights
+# Of GoogLeNet and Inception-V3. In training, the models would return their outputs in addition to the features.
+_SIDE_CLASSIFIERS = ("aux1", "aux2", "AuxLogits")
+# torchvision's DenseNet files use older module names: norm.1 is now norm1 [torchvision.models.densenet].
+_DENSENET_KEY = re.compile(r"(denselayer\d+\.(?:norm|relu|conv))\.([12])\.")
+
+
+class TimmTrunk(nn.Module):
+    """Pooled features of a timm model: (batch, channels, height, width) -> (batch, num_features).
+
+    name: timm's name, with or without a tag: "resnet50", "vit_small_patch16_224.dino", "hf-hub:timm/…".
+    pretrained: download timm's weights. Not used if `weights_file` is given.
+    weights_file: a local state dict (.pth, .pt, .safetensors) of this model; a classifier in it is ignored.
+    kwargs: for timm.create_model, e.g. in_chans=1, img_size=96, drop_path_rate=0.1.
+    """
+
+    def __init__(
+        self,
+        name: str = "resnet50",
+        pretrained: bool = True,
+        weights_file: str | Path | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__()
+        for argument in _NOT_ALLOWED_IN_TIMM:
+            if argument in kwargs:
+                raise ValueError(f"TimmTrunk does not take {argument}: it returns features; use weights_file for files")
+        if ":" not in name and not timm.is_model(name):  # timm resolves "hf-hub:…" and "local-dir:…"
+            _check_name("timm", name, timm.list_models())
+        with _download_errors("timm", name):
+            pretrained = pretrained and weights_file is None
+            model: Any = timm.create_model(name, pretrained=pretrained, num_classes=0, **kwargs)
+        # Models with a hidden layer after pooling (MobileNetV3, VGG) are wider there.
+        self.num_features = int(getattr(model, "head_hidden_size", None) or model.num_features)
+        self.model: nn.Module = model
+        if weights_file is not None:
+            _load_weights(self.model, weights_file, ignored=_classifier_names(self.model))
+
+    def forward(self, images: Tensor) -> Tensor:
+        features: Tensor = self.model(images)  # (batch, num_features)
+        return features
+
+
+def _classifier_names(model: nn.Module) -> tuple[str, ...]:
+    """The names of a timm model's classification layers; distilled models have two."""
+    names = getattr(model, "pretrained_cfg", {}).get("classifier") or ("fc", "classifier", "head")
+    return (names,) if isinstance(names, str) else tuple(names)
+
+
+class TorchvisionTrunk(nn.Module):
+    """Features of a torchvision model before its last layer: (batch, 3, height, width) -> (batch, num_features).
+
+    torchvision's GoogLeNet is Inception-V1 with batch norm. Its weights and those of Inception-V3 come from TensorFlow
+    and expect inputs in [-1, 1]; with `transform_input`, the default if weights are loaded, the model converts from
+    ImageNet's statistics itself. Pass transform_input=False with a `weights_file` that was trained without it.
+
+    name: torchvision's name: "googlenet", "resnet50", "densenet121", "convnext_tiny", "vit_b_16".
+    pretrained: download torchvision's newest weights, or those named, e.g. "IMAGENET1K_V1". Not used if `weights_file`
+        is given.
+    weights_file: a local state dict (.pth, .pt, .safetensors) of this model; a classifier in it is ignored.
+    kwargs: for the model's constructor, e.g. dropout=0.0 for models with dropout before the last layer.
+    """
+
+    def __init__(
+        self,
+        name: str = "googlenet",
+        pretrained: bool | str = True,
+        weights_file: str | Path | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__()
+        _check_name("torchvision", name, models.list_models(module=models))
+        from_file = weights_file is not None
+        weights = "DEFAULT" if pretrained is True else pretrained or None
+        weights = None if from_file else weights
+        if name in ("googlenet", "inception_v3") and weights is None:  # torchvision's weights need side classifiers
+            kwargs = {"aux_logits": False, "init_weights": not from_file, "transform_input": from_file, **kwargs}
+        self.model = _create(name, weights, kwargs)
+        for side in _SIDE_CLASSIFIERS:
+            if hasattr(self.model, side):
+                setattr(self.model, side, None)
+                self.model.aux_logits = False
+        classifier, self.num_features = _remove_last_layer(self.model)
+        if weights_file is not None:
+            _load_weights(self.model, weights_file, ignored=(classifier, *_SIDE_CLASSIFIERS))
+
+    def forward(self, images: Tensor) -> Tensor:
+        features: Tensor = self.model(images)  # (batch, num_features)
+        return features
+
+
+def _create(name: str, weights: str | None, kwargs: dict[str, Any]) -> Any:
+    try:
+        with _download_errors("torchvision", name):
+            return models.get_model(name, weights=weights, **kwargs)
+    except KeyError as error:  # raised by the enumeration of weights
+        raise ValueError(f"torchvision has no weights {weights!r} of {name}") from error
+
+
+def _remove_last_layer(model: nn.Module) -> tuple[str, int]:
+    """Replace the layer that returns the class scores by nn.Identity; return its name and the width of its input."""
+    name, layer = [
+        (name, module)
+        for name, module in model.named_modules()
+        if getattr(module, "out_features", getattr(module, "out_channels", None)) == _CLASSES
+    ][-1]
+    parent, _, attribute = name.rpartition(".")
+    setattr(model.get_submodule(parent), attribute, nn.Identity())
+    return name, int(getattr(layer, "in_features", None) or layer.in_channels)  # SqueezeNet ends in a convolution
+
+
+def _load_weights(model: nn.Module, file: str | Path, ignored: Collection[str]) -> None:
+    """Load a .pth, .pt or .safetensors file into `model`.
+
+    ignored: names of layers that only the file may have, such as the classifier.
+    """
+    expected, layers = model.state_dict(), tuple(f"{layer}." for layer in ignored)
+    state = {key: value for key, value in _read(file).items() if key in expected or not key.startswith(layers)}
+    try:
+        model.load_state_dict(state)
+    except RuntimeError as error:  # lists keys that are missing, unexpected or of another shape
+        raise ValueError(f"{file} does not fit: {shorten(str(error), width=500)}") from error
+
+
+@contextlib.contextmanager
+def _download_errors(library: str, name: str) -> Iterator[None]:
+    """Say how to continue without a download."""
+    try:
+        yield
+    except OSError as error:
+        raise OSError(
+            f"cannot download the pretrained weights of {library}'s {name} ({error}): "
+            "use pretrained=False, or weights_file=… with a local copy"
+        ) from error
+
+
+def _check_name(library: str, name: str, known: Collection[str]) -> None:
+    if name not in known:
+        similar = get_close_matches(name, known, n=5, cutoff=0.5)
+        hint = f": did you mean {', '.join(similar)}?" if similar else ""
+        raise ValueError(f"{library} has no model {name!r}{hint}")
+
+
+def _read(file: str | Path) -> dict[str, Tensor]:
+    """The state dict in a file, also if it is wrapped as {"state_dict": …} or saved from DataParallel or a trunk."""
+    if not Path(file).is_file():
+        raise FileNotFoundError(f"weights_file {str(file)!r} does not exist")
+    try:
+        state = load_state_dict(str(file), weights_only=True)
+        if not state or not all(isinstance(value, Tensor) for value in state.values()):
+            raise ValueError("it must contain tensors by name")
+    except Exception as error:  # pickle, torch, timm and safetensors raise their own classes
+        reason = str(error).split("\n")[0]
+        raise ValueError(
+            f"{file} is not a state dict saved with torch.save(model.state_dict(), …): {reason}"
+        ) from error
+    if all(key.startswith("model.") for key in state):  # saved from a TimmTrunk or TorchvisionTrunk
+        state = {key.removeprefix("model."): value for key, value in state.items()}
+    return {_DENSENET_KEY.sub(r"\1\2.", key): value for key, value in state.items()}

@@ -1,0 +1,89 @@
+"""Recorded runs: runs.csv with one row per finished run, and tuned.yaml with the settings that searches chose.
+
+A study is a folder that holds run folders at any depth. Study, data set, variant and seed identify a row.
+"""
+
+import csv
+import io
+import json
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from ..files import write_text
+
+Record = dict[str, str]  # a row, by column
+Searches = dict[str, dict[str, Any]]  # by study and data set
+_KEY = ("study", "data", "variant", "seed")
+_COLUMNS = (*_KEY, "commit", "overrides", "best_epoch", "validation_score", "seconds")  # test metrics follow
+
+
+def read(folder: Path) -> tuple[list[Record], Searches]:
+    with (folder / "runs.csv").open(newline="") as file:
+        runs = list(csv.DictReader(file))
+    return runs, yaml.safe_load((folder / "tuned.yaml").read_text())
+
+
+def write(folder: Path, runs: list[Record], searches: Searches) -> None:
+    """All columns that any run has; a run that is recorded again replaces its row, new runs follow the others."""
+    rows = {tuple(run[name] for name in _KEY): run for run in runs}
+    metrics = sorted({name for run in rows.values() for name in run} - set(_COLUMNS))
+    text = io.StringIO()
+    writer = csv.DictWriter(text, [*_COLUMNS, *metrics], restval="", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows.values())
+    write_text(folder / "runs.csv", text.getvalue())
+    title = "# What searches chose, by study, data set and loss; written by `pml-nivmf results --collect`\n"
+    tuned = yaml.safe_dump(searches, default_flow_style=None, sort_keys=False, width=200)
+    write_text(folder / "tuned.yaml", title + tuned)
+
+
+def collect_runs(study: Path) -> list[Record]:
+    """A record of each finished run with test metrics, which trials of a search do not have."""
+    summaries = {path.parent: json.loads(path.read_text()) for path in sorted(study.rglob("summary.json"))}
+    return [_record(study.resolve().name, run, summary) for run, summary in summaries.items() if "test" in summary]
+
+
+def collect_tuned(study: Path) -> dict[str, Any]:
+    """{data: search with the best settings of each loss}, from every sweep.json of the study."""
+    tuned = {}
+    for path in sorted(study.rglob("sweep.json")):
+        sweep = json.loads(path.read_text())
+        search = {key: sweep[key] for key in ("experiment", "sampler", "seeds_per_trial", "score")}
+        best = {loss["loss"]: {"trials": loss["finished"]} | loss["best"] for loss in sweep["losses"] if loss["best"]}
+        losses = {name: {key: values[key] for key in ("trials", "score", "values")} for name, values in best.items()}
+        tuned[_data_name(next(path.parent.rglob("config.yaml")))] = search | {"losses": losses}
+    return tuned
+
+
+def _record(study: str, run: Path, summary: dict[str, Any]) -> Record:
+    environment = json.loads((run / "environment.json").read_text())
+    degradation = summary.get("uncertainty", {}).get("degradation", {}).get("overall", {})
+    values = {
+        "study": study,
+        "data": _data_name(run / "config.yaml"),
+        "variant": (run.parents[1] if run.parent.name == "best" else run.parent).name,  # sweeps: VARIANT/best/seed-N
+        "seed": summary["seed"],
+        "commit": (environment["git_commit"] or "")[:7],
+        "overrides": _overrides(environment["command"]),
+        **{name: summary[name] for name in ("best_epoch", "validation_score", "seconds")},
+        **summary["test"],
+        "degraded_smaller_norm": degradation.get("norm", {}).get("share_less_certain"),
+    }
+    return {name: "" if value is None else str(value) for name, value in values.items()}
+
+
+def _overrides(command: str) -> str:
+    """The overrides in the run's command, with all values of `--vary`; paths without their folders."""
+    overrides = [word for word in shlex.split(command) if "=" in word and not word.startswith("-")]
+    return shlex.join(re.sub(r"=\S*/", "=", word) for word in overrides)
+
+
+def _data_name(config: Path) -> str:
+    """The name of the user's file or folder, or else that of the class in lower case."""
+    ((name, arguments),) = yaml.safe_load(config.read_text())["dataset"].items()
+    path = arguments.get("npz") or (name == "ImageFolder" and arguments["root"])
+    return Path(path).stem if path else str(name).lower()

@@ -1,0 +1,119 @@
+"""What the templates of the page show, from runs: numbers, names and figures. The words are in the templates."""
+
+import base64
+import io
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from . import settings, tables
+from .figures import runs as figures
+from .figures.saving import inline_svg
+from .run_folders import Group, Run, RunSet, lookup
+from .tables import Row, best_loss, in_percent, ordered_metrics, short_name, summarise
+
+
+def view(runs: RunSet) -> dict[str, Any]:
+    """The variables and functions of the templates. To add a figure, add its SVG here and its words to a template."""
+    rows = summarise([(group.name, run.summary) for group in runs.groups for run in group.runs])
+    measured = [group for group in runs.groups if all(run.summary.get("uncertainty") for run in group.runs)]
+    degraded = [group for group in measured if all(_kinds(run) for run in group.runs)]
+    main = _main_metric(rows)
+    return {
+        "runs": runs,
+        "main": main,
+        "metrics": ordered_metrics(rows),
+        "bars": _bars(runs, main),
+        "training": _training(runs),
+        "measured": measured,
+        "certainty": _certainty(measured),
+        "degraded": degraded,
+        "degradation": _degradation(degraded),
+        "with_images": [group for group in runs.groups if group.runs[0].images and group.runs[0].items],
+        "distinct": _distinct,
+        "settings": settings,
+        "tables": tables,
+        "image_uri": image_uri,
+    }
+
+
+def _main_metric(rows: Sequence[Row]) -> dict[str, Any]:
+    """The first metric that all losses have, usually R@1; its estimates, and the best."""
+    metrics = ordered_metrics(rows)
+    metric = next((name for name in metrics if all(name in row.metrics for row in rows)), metrics[0])
+    estimates = {row.loss: row.metrics[metric] for row in rows if metric in row.metrics}
+    estimates = {name: estimate for name, estimate in estimates.items() if not math.isnan(estimate.mean)}
+    return {"metric": metric, "estimates": estimates, "best": best_loss(rows, metric)}
+
+
+def _bars(runs: RunSet, main: dict[str, Any]) -> str | None:
+    if len(main["estimates"]) < 2 or not in_percent(main["metric"]):
+        return None
+    values = {g.name: [run.summary["test"].get(main["metric"]) for run in g.runs] for g in runs.groups}
+    scores = {name: [100 * value for value in values[name] if value is not None] for name in main["estimates"]}
+    return inline_svg(figures.ablation_bars(scores, short_name(main["metric"])), "bars")
+
+
+def _training(runs: RunSet) -> str | None:
+    """Curves of the training loss and of the validation metric that selected the epoch."""
+    if not any(run.history for run in runs.runs):
+        return None
+    histories = {group.name: [run.history for run in group.runs] for group in runs.groups}
+    selected_by = str(runs.runs[0].summary.get("selected_by"))
+    label = f"validation {short_name(selected_by.removeprefix('validation_'))}"
+    return inline_svg(
+        figures.training_curves(histories, {"train_loss": "training loss", selected_by: label}), "training"
+    )
+
+
+def _certainty(measured: Sequence[Group]) -> dict[str, Any] | None:
+    """Risk against coverage by two certainty scores, and histograms of the norms of the first seeds."""
+    groups = [group for group in measured if all(run.items and run.items["counted"].any() for run in group.runs)]
+    if not groups:
+        return None
+    by_norm = {group.name: [_scored(run, run.items["norm"]) for run in group.runs] for group in groups}
+    by_similarity = {
+        group.name: [_scored(run, run.items["similarity"][:, 0]) for run in group.runs] for group in groups
+    }
+    return {
+        "names": list(by_norm),
+        "norm": inline_svg(figures.risk_coverage_curves(by_norm), "risk-norm"),
+        "similarity": inline_svg(figures.risk_coverage_curves(by_similarity), "risk-similarity"),
+        "histograms": inline_svg(figures.norm_histograms({name: seeds[0] for name, seeds in by_norm.items()}), "norms"),
+    }
+
+
+def _scored(run: Run, certainty: np.ndarray) -> figures.Scored:
+    """Certainty and correctness of the queries whose class has another item."""
+    counted = run.items["counted"].astype(bool)
+    return certainty[counted].astype(float), run.items["correct"][counted].astype(bool)
+
+
+def _degradation(groups: Sequence[Group]) -> str | None:
+    """Shares of less certain items against the strength. Features have one strength: the table is enough."""
+    kinds = {group.name: [_kinds(run) for run in group.runs] for group in groups}
+    strengths = [kind["strength"] for seeds in kinds.values() for seed in seeds for kind in seed.values()]
+    if not any(len(of_kind) > 1 for of_kind in strengths):
+        return None
+    return inline_svg(figures.degradation_curves(kinds), "degradation")
+
+
+def _kinds(run: Run) -> dict[str, Any]:
+    return lookup(run.summary, "uncertainty.degradation.kinds") or {}
+
+
+def _distinct(groups: Sequence[Group], path: str) -> list[str]:
+    """The different values at a path such as config.general.epochs or summary.selected_by, as text."""
+    values = [lookup(vars(run), path) for group in groups for run in group.runs]
+    return list(dict.fromkeys(settings.described(value) for value in values if value is not None))
+
+
+def image_uri(pixels: np.ndarray) -> str:
+    """Bytes (1 or 3, height, width) as a data URI: PNG for grey images, JPEG for colour, which compresses badly."""
+    kind, shaped = ("png", pixels[0]) if len(pixels) == 1 else ("jpeg", np.moveaxis(pixels, 0, -1))
+    buffer = io.BytesIO()
+    Image.fromarray(shaped).save(buffer, kind, optimize=True, quality=85)
+    return f"data:image/{kind};base64,{base64.b64encode(buffer.getvalue()).decode()}"

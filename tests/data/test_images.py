@@ -1,0 +1,92 @@
+"""Reading images, the transforms of training and evaluation, thumbnails."""
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torchvision import transforms as T
+
+from pml_nivmf.data import LabelledItems, thumbnail, thumbnails
+from pml_nivmf.data.images import ImagePaths, RandomShift, photo_splits
+from pml_nivmf.data.splits import Source
+
+from .fakes import write_image
+
+
+def items(raw, transform):
+    labels = torch.zeros(len(raw), dtype=torch.long)
+    return LabelledItems(Source(raw, labels), torch.ones_like(labels, dtype=torch.bool), transform)
+
+
+def photos(crop_size=224, resize=256):
+    gradient = Image.fromarray(np.arange(40 * 60, dtype=np.uint8).reshape(40, 60)).convert("RGB")
+    source = Source([gradient] * 8, torch.arange(8))
+    return photo_splits(source, source, crop_size, resize, validation_share=0.25, seed=0)
+
+
+@pytest.mark.parametrize("mode", ["L", "RGB", "RGBA", "P"])
+def test_images_of_every_mode_are_read_as_rgb(tmp_path, mode):
+    image = ImagePaths([write_image(tmp_path / "a.png", 77, mode)])[0]
+    assert (image.mode, image.size) == ("RGB", (40, 30))
+
+
+@pytest.mark.parametrize("content", [b"", b"no image", b"\x89PNG\r\n\x1a\n\0\0"])
+def test_an_unreadable_image_is_named(tmp_path, content):
+    (tmp_path / "a.png").write_bytes(content)
+    with pytest.raises(OSError, match=rf"cannot read the image {tmp_path / 'a.png'} .*: replace or remove the file"):
+        ImagePaths([tmp_path / "a.png"])[0]
+
+
+def test_photographs_get_the_transforms_of_the_paper():
+    splits = photos()
+    assert splits.input_shape == splits.train[0][0].shape == splits.test[0][0].shape == (3, 224, 224)
+    crop, flip = splits.train.transform.transforms[:2]
+    assert isinstance(crop, T.RandomResizedCrop)
+    assert isinstance(flip, T.RandomHorizontalFlip)
+    resize, crop = splits.test.transform.transforms[:2]
+    assert (resize.size, tuple(crop.size)) == (256, (224, 224))
+    with pytest.raises(ValueError, match="resize must be an integer of at least 300, got 256"):
+        photos(300, 256)
+
+
+def test_augmentation_follows_torch_s_generator():
+    train = photos(16, 20).train
+    torch.manual_seed(0)
+    first, second = train[0][0], train[0][0]
+    torch.manual_seed(0)
+    assert torch.equal(first, train[0][0])
+    assert not torch.equal(first, second)
+
+
+def test_random_shift_moves_by_up_to_its_pixels():
+    image = torch.zeros(1, 9, 9)
+    image[0, 4, 4] = 1
+    places = {tuple(RandomShift(2)(image).nonzero()[0, 1:].tolist()) for _ in range(400)}
+    assert places == {(row, column) for row in range(2, 7) for column in range(2, 7)}
+    assert torch.equal(RandomShift(0)(image), image)
+    corner = image.roll((-4, -4), (1, 2))
+    assert {float(RandomShift(2)(corner).sum()) for _ in range(100)} == {0.0, 1.0}  # moved out, not wrapped around
+
+
+def test_thumbnails_of_grey_images_are_their_bytes():
+    raw = torch.randint(0, 256, (5, 1, 28, 28), dtype=torch.uint8)
+    assert np.array_equal(thumbnails(items(raw, lambda image: image.float() / 255), [4, 0]), raw[[4, 0]].numpy())
+
+
+def test_thumbnails_of_photographs_are_denormalised_and_shrunk_in_proportion():
+    photo = Image.fromarray(np.random.default_rng(0).integers(0, 256, (40, 80, 3), dtype=np.uint8))
+    to_tensor = T.Compose([T.ToTensor(), T.Normalize((0.5, 0.4, 0.3), (0.2, 0.1, 0.3))])
+    whole = thumbnails(items([photo], to_tensor), [0], longest=80)
+    assert np.abs(whole[0].transpose(1, 2, 0).astype(int) - np.asarray(photo)).max() <= 1
+    assert thumbnails(items([photo], to_tensor), [0], longest=20).shape == (1, 3, 10, 20)
+    noisy = to_tensor(photo) + 100
+    assert (thumbnail(noisy, to_tensor) == 255).all()  # clipped
+
+
+@pytest.mark.parametrize(
+    ("raw", "message"),
+    [(torch.zeros(1, 4), r"got \(4,\)"), (torch.zeros(1, 2, 3, 3), "1 or 3"), (torch.full((1, 1, 3, 3), 2.0), r"2\]")],
+)
+def test_items_without_a_thumbnail(raw, message):
+    with pytest.raises(ValueError, match=message):
+        thumbnails(items(raw, lambda image: image), [0])

@@ -1,0 +1,98 @@
+"""Diversity, calibration and anisotropy against SciPy, scikit-learn and cases computed by hand."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+from scipy.spatial.distance import pdist
+from sklearn.calibration import calibration_curve
+
+from pml_nivmf.metrics import (
+    UndefinedMetricError,
+    cluster_diversity,
+    concentration_anisotropy,
+    expected_calibration_error,
+    feature_diversity,
+    intra_inter_ratio,
+)
+
+
+def data(offset=0.0, count=120, classes=7, dim=5):
+    generator = np.random.default_rng(0)
+    labels = generator.integers(0, classes, count) * 3 - 4
+    noise = (1 + np.abs(labels)[:, None] / 5) * generator.normal(size=(count, dim))
+    return generator.normal(size=(classes * 3, dim))[labels] + noise + offset, labels
+
+
+def within(x, y):
+    return np.concatenate([pdist(x[y == label]) for label in np.unique(y)])
+
+
+@pytest.mark.parametrize("offset", [0.0, 1e6])
+def test_cluster_diversity_is_scipys(offset):
+    x, y = data(offset)
+    assert cluster_diversity(x, y) == pytest.approx(within(x, y).var(), rel=1e-9)
+    with pytest.raises(UndefinedMetricError, match="none of the 120 classes has two items"):
+        cluster_diversity(x, range(len(x)))
+
+
+def test_intra_inter_ratio_is_scipys():
+    x, y = data()
+    means = np.stack([x[y == label].mean(axis=0) for label in np.unique(y)])
+    assert intra_inter_ratio(x, y) == pytest.approx(within(x, y).mean() / pdist(means).mean(), rel=1e-10)
+    for points, labels in ((torch.randn(4, 2), [5] * 4), ([[0.1], [0.3], [0.15], [0.25]], [0, 0, 1, 1])):
+        with pytest.raises(UndefinedMetricError, match="there is only one class, or all class means coincide"):
+            intra_inter_ratio(points, labels)
+
+
+@pytest.mark.parametrize("shape", [(50, 8), (8, 50), (5, 1)])
+def test_feature_diversity_by_its_formula(shape):
+    x = np.random.default_rng(0).normal(size=shape) * np.geomspace(1, 30, shape[1])
+    spectrum = np.linalg.svd(x, compute_uv=False)
+    shares, count = spectrum / spectrum.sum(), len(spectrum)
+    assert feature_diversity(x) == pytest.approx(-math.log(count) - np.log(shares).mean(), rel=1e-9, abs=1e-12)
+    assert feature_diversity(torch.ones(10, 4)) == math.inf
+    with pytest.raises(UndefinedMetricError, match="all embeddings are zero"):
+        feature_diversity(torch.zeros(3, 3))
+
+
+@settings(max_examples=30)
+@given(st.integers(0, 2**32 - 1), st.integers(1, 20), st.integers(1, 6))
+def test_calibration_error_from_scikit_learns_curve(seed, bins, classes):
+    generator = np.random.default_rng(seed)
+    probabilities = generator.dirichlet(np.full(classes, 0.3), size=60)
+    labels = generator.integers(0, classes, 60)
+    confidence, right = probabilities.max(axis=1), probabilities.argmax(axis=1) == labels
+    confidence = confidence.clip(0, 1)  # a sum may be one rounding error above one
+    accuracies, confidences = calibration_curve(right, confidence, n_bins=bins)
+    place = np.searchsorted(np.linspace(0, 1, bins + 1)[1:-1], confidence)
+    sizes = np.unique(place, return_counts=True)[1]
+    expected = (sizes * np.abs(accuracies - confidences)).sum() / 60
+    assert expected_calibration_error(probabilities, labels, bins) == pytest.approx(expected, abs=1e-12)
+
+
+def test_anisotropy_is_scipys_variation():
+    concentration = np.random.default_rng(0).lognormal(size=(6, 9))
+    np.testing.assert_allclose(concentration_anisotropy(concentration), stats.variation(concentration, axis=1))
+    assert concentration_anisotropy([[1.0, 1e-12, 1e-12, 1e-12, 1e-12]]).item() == pytest.approx(2.0)
+    with pytest.raises(ValueError, match=r"concentration must be positive, got -1.0: pass κ, not log κ"):
+        concentration_anisotropy([[1.0, 2.0], [-1.0, 2.0]])
+
+
+@pytest.mark.parametrize(
+    ("metric", "values", "labels", "message"),
+    [
+        (cluster_diversity, [[1.0], [math.nan], [math.inf]], [0, 0, 1], "must not contain NaN, .*, found in row 1"),
+        (cluster_diversity, torch.eye(3), ["a", "a", "b"], r"labels must contain numbers, got .* of dtype <U1"),
+        (expected_calibration_error, [[0.5, 0.5], [2.0, 1.0]], [0, 1], "sum to one: apply a softmax to logits"),
+        (expected_calibration_error, [[1.5, -0.5]], [0], "must be non-negative and sum to one"),
+        (expected_calibration_error, [[0.5, 0.5]], [2], "labels must be integers in 0 … 1, the columns"),
+    ],
+)
+def test_invalid_input(metric, values, labels, message):
+    with pytest.raises(ValueError, match=message):
+        metric(values, labels)
