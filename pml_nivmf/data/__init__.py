@@ -5,7 +5,7 @@ which fixes these classes. Photographs have `crop_size` pixels on each side; for
 to `resize` first. To add a data set, write a function that ends in `make_splits(...)` and add its name here.
 """
 
-from .arrays import FeatureArrays
+from .arrays import FeatureArrays, MapArrays
 from .degraded import DegradedItems
 from .glyphs import Glyphs
 from .image_folder import ImageFolder
@@ -23,6 +23,7 @@ __all__ = [
     "Glyphs",
     "ImageFolder",
     "LabelledItems",
+    "MapArrays",
     "Omniglot",
     "StanfordOnlineProducts",
     "thumbnail",

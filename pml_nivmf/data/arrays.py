@@ -1,5 +1,6 @@
-"""Arrays from .npz files, and features from them for training heads on a frozen trunk."""
+"""Arrays from .npz files: features, to train a head on a frozen trunk, and maps, to train the upper part of a trunk."""
 
+from functools import partial
 from operator import itemgetter
 from pathlib import Path
 
@@ -7,9 +8,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .splits import DataSplits, Source, hold_out_classes, make_splits
+from .splits import DataSplits, Source, Transform, hold_out_classes, make_splits
 
 _REQUIRED = ("x_train", "y_train", "x_test", "y_test")
+_VERSIONS = ("views_train", "x_train_degraded", "x_test_degraded")
 
 
 def FeatureArrays(  # noqa: N802  named like a class in configs
@@ -24,26 +26,74 @@ def FeatureArrays(  # noqa: N802  named like a class in configs
         classes), and apply the same map to all arrays.
     """
     arrays = load_arrays(npz, optional=("views_train", "x_test_degraded"))
-    _check_shapes(npz, arrays)
-    labels, test_labels = arrays.pop("y_train"), arrays.pop("y_test")
-    held_out = hold_out_classes(labels, validation_share, seed)
-    features = {name: array.float() for name, array in arrays.items()}
+    _check_shapes(npz, arrays, ("features",))
+    held_out = hold_out_classes(arrays["y_train"], validation_share, seed)
+    for name in arrays.keys() - {"y_train", "y_test"}:
+        arrays[name] = arrays[name].float()
     if standardize:
-        originals = features["x_train"][~held_out]
-        features = {name: _standardize(array, originals) for name, array in features.items()}
-    train = features["x_train"][:, None]  # (n, views, d), the original first
-    if "views_train" in features:
-        train = torch.cat([train, features["views_train"].transpose(0, 1)], dim=1)
-    degraded = features.get("x_test_degraded")
+        originals = arrays["x_train"][~held_out]
+        arrays |= {name: _standardize(array, originals) for name, array in arrays.items() if array.is_floating_point()}
+    return _splits(arrays, held_out, _random_view, itemgetter(0))
+
+
+def MapArrays(  # noqa: N802
+    npz: str | Path, degraded_share: float = 0.0, validation_share: float = 0.25, seed: int = 0
+) -> DataSplits:
+    """Precomputed outputs of a trunk's lower part, to train the upper part (`TimmTrunk` with `from_stage`).
+
+    npz: a file as for FeatureArrays, with maps (channels, height, width) as items and, optionally, x_train_degraded,
+        maps of degraded training images, and step (channels,): maps of integers are multiplied by it when they are
+        read, which keeps a large file in memory as bytes.
+    degraded_share: the probability that training draws an item's degraded version.
+    """
+    arrays = load_arrays(npz, optional=(*_VERSIONS, "step"))
+    step = arrays.pop("step", torch.ones(arrays["x_train"].shape[1]))[:, None, None].float()
+    _check_shapes(npz, arrays, ("channels", "height", "width"))
+    if not 0 <= degraded_share < 1:
+        raise ValueError(f"degraded_share must be at least 0 and less than 1, got {degraded_share}")
+    if degraded_share and "x_train_degraded" not in arrays:
+        raise ValueError(f"degraded_share={degraded_share} needs x_train_degraded, which {npz} does not contain")
+    if not degraded_share:
+        arrays.pop("x_train_degraded", None)
+
+    held_out = hold_out_classes(arrays["y_train"], validation_share, seed)
+    draw = partial(_random_map, step=step, degraded_share=degraded_share)
+    return _splits(arrays, held_out, draw, partial(_original_map, step=step))
+
+
+def _splits(arrays: dict[str, Tensor], held_out: Tensor, draw: Transform, plain: Transform) -> DataSplits:
+    """Training items are (versions, …): the original, its views and, if degraded ones are drawn, the degraded one."""
+    versions = [arrays["x_train"][None]]
+    if "views_train" in arrays:
+        versions.append(arrays["views_train"])
+    if "x_train_degraded" in arrays:
+        versions.append(arrays["x_train_degraded"][None])
+    train = torch.cat(versions).transpose(0, 1)
+    degraded = arrays.get("x_test_degraded")
     return make_splits(
-        train=Source(train, labels),
-        test=Source(features["x_test"][:, None], test_labels),
+        train=Source(train, arrays["y_train"]),
+        test=Source(arrays["x_test"][:, None], arrays["y_test"]),
         held_out=held_out,
-        train_transform=_random_view,
-        plain_transform=itemgetter(0),
+        train_transform=draw,
+        plain_transform=plain,
         input_shape=tuple(train.shape[2:]),
-        test_degraded=None if degraded is None else Source(degraded[:, None], test_labels),
+        test_degraded=None if degraded is None else Source(degraded[:, None], arrays["y_test"]),
     )
+
+
+def _random_view(views: Tensor) -> Tensor:
+    return views[int(torch.randint(len(views), ()))]
+
+
+def _random_map(views: Tensor, step: Tensor, degraded_share: float) -> Tensor:
+    if not degraded_share:
+        return _random_view(views) * step
+    degraded = bool(torch.rand(()) < degraded_share)
+    return (views[-1] if degraded else _random_view(views[:-1])) * step
+
+
+def _original_map(views: Tensor, step: Tensor) -> Tensor:
+    return views[0] * step
 
 
 def load_arrays(npz: str | Path, optional: tuple[str, ...] = ()) -> dict[str, Tensor]:
@@ -77,16 +127,16 @@ def _tensor(name: str, array: np.ndarray) -> Tensor:
     return torch.from_numpy(array)
 
 
-def _check_shapes(npz: str | Path, arrays: dict[str, Tensor]) -> None:
-    shapes = {name: tuple(array.shape) for name, array in arrays.items()}
-    train, test = shapes["x_train"], shapes["x_test"]
-    if len(train) != 2 or len(test) != 2 or train[1] != test[1]:
-        raise ValueError(f"x_train and x_test of {npz} must be (items, features), equally wide, got {train}, {test}")
-    views, degraded = shapes.get("views_train", (0, *train)), shapes.get("x_test_degraded", test)
-    if views[1:] != train:
-        raise ValueError(f"views_train of {npz} must have the shape (views, {train[0]}, {train[1]}), got {views}")
-    if degraded != test:
-        raise ValueError(f"x_test_degraded of {npz} must have the shape of x_test, {test}, got {degraded}")
+def _check_shapes(npz: str | Path, arrays: dict[str, Tensor], axes: tuple[str, ...]) -> None:
+    """Items have these axes; all versions of the training items have one shape, and so have those of the test items."""
+    train, test = arrays["x_train"].shape, arrays["x_test"].shape
+    if len(train) != 1 + len(axes) or train[1:] != test[1:]:
+        form = f"(items, {', '.join(axes)}), items of one shape"
+        raise ValueError(f"x_train and x_test of {npz} must be {form}, got {tuple(train)}, {tuple(test)}")
+    for name, array in arrays.items():
+        expected = (len(array), *train) if name == "views_train" else test if name.startswith("x_test") else train
+        if name in _VERSIONS and array.shape != expected:
+            raise ValueError(f"{name} of {npz} must have the shape {tuple(expected)}, got {tuple(array.shape)}")
 
 
 def _standardize(features: Tensor, reference: Tensor) -> Tensor:
@@ -94,7 +144,3 @@ def _standardize(features: Tensor, reference: Tensor) -> Tensor:
     std, mean = torch.std_mean(reference, dim=0, correction=0)
     constant = std <= 1e-6 * reference.abs().amax(dim=0)  # what is left is rounding
     return (features - mean) / std.masked_fill(constant, 1.0)
-
-
-def _random_view(views: Tensor) -> Tensor:
-    return views[int(torch.randint(len(views), ()))]

@@ -27,7 +27,8 @@ class ProxyLoss(ConcentrationRegularizerMixin, WeightRegularizerMixin, Embedding
         embedding_size: M.
         temperature: initial t > 0.
         learnable_temperature: whether t is trained.
-        initial_concentration: κ of the proxies at the start; None starts like a softmax over 16·cosine.
+        cosine_scale: the softmax starts like one over `cosine_scale`·cos, which sets κ of the proxies at the start.
+        initial_concentration: κ of the proxies at the start, instead of `cosine_scale`.
         concentration: "per_class"; "shared", one row for all classes; or "shared_plus_deviation": log κ_c =
             log κ_shared + δ_c with deviations δ that start at zero and that a penalty draws back to zero.
         concentration_regularizer: the penalty on δ, a PML regularizer; None: mean(δ²). It is a sub-loss of its own.
@@ -45,6 +46,7 @@ class ProxyLoss(ConcentrationRegularizerMixin, WeightRegularizerMixin, Embedding
         embedding_size: int,
         temperature: float = 1.0,
         learnable_temperature: bool = True,
+        cosine_scale: float = 16.0,
         initial_concentration: float | None = None,
         embedding_scale: float | str = "auto",
         initial_norm_per_dim: float = CONCENTRATION_PER_DIMENSION,
@@ -55,6 +57,7 @@ class ProxyLoss(ConcentrationRegularizerMixin, WeightRegularizerMixin, Embedding
         self.num_classes = check_count("num_classes", num_classes, at_least=1)
         self.embedding_size = check_count("embedding_size", embedding_size, at_least=2)
         self.initial_temperature = check_positive("temperature", temperature)
+        self.cosine_scale = check_positive("cosine_scale", cosine_scale)
         self.initial_norm_per_dim = check_positive("initial_norm_per_dim", initial_norm_per_dim)
         self.softmax = softmax = softmax or FullSoftmax()
         if (softmax.sparse or softmax.sharded) and (self.weight_regularizer or self.concentration_regularizer):

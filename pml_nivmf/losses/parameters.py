@@ -12,9 +12,6 @@ from ..checks import check_option, check_positive, check_range
 from ..distances import NivMFReferenceDistance, NormCarryingDistance
 from .collectives import gather_uneven
 
-# The softmax over classes starts like one over cosines times this: a good ProxyNCA's scale.
-STARTING_COSINE_SCALE = 16.0
-
 
 # PML finds the sub-loss "concentration_reg_loss" by the name of this class.
 class ConcentrationRegularizerMixin(BaseMetricLossFunction):
@@ -70,12 +67,12 @@ class ConcentrationRegularizerMixin(BaseMetricLossFunction):
             self.log_concentration_deviation = nn.Parameter(torch.zeros(len(self.proxies), width))
 
     def _starting_concentration(self) -> float:
-        """κ₀ with κ₀·slope/t = 16; for L2, where ‖ν_z − ν_p‖² = 2n²(1 − cos) for equal norms n, √(8t)."""
+        """κ₀ with κ₀·slope/t = s, the cosine scale; for L2, ‖ν_z − ν_p‖² = 2n²(1 − cos) for equal norms n, √(s·t/2)."""
         if not isinstance(self.distance, NormCarryingDistance):
-            return math.sqrt(STARTING_COSINE_SCALE / 2 * self.initial_temperature)
+            return math.sqrt(self.cosine_scale / 2 * self.initial_temperature)
         norm = torch.tensor(self.initial_norm_per_dim * self.embedding_size)
         slope = float(self.distance.slope_per_unit(norm, self.embedding_size))
-        return STARTING_COSINE_SCALE * self.initial_temperature / slope
+        return self.cosine_scale * self.initial_temperature / slope
 
     def class_parameters(self) -> dict[str, nn.Parameter]:
         """The parameters with one row per class: the proxies and, if there are any, concentrations or deviations."""

@@ -28,6 +28,8 @@ class TimmTrunk(nn.Module):
     name: timm's name, with or without a tag: "resnet50", "vit_small_patch16_224.dino", "hf-hub:timm/…".
     pretrained: download timm's weights. Not used if `weights_file` is given.
     weights_file: a local state dict (.pth, .pt, .safetensors) of this model; a classifier in it is ignored.
+    from_stage: name of a module of a convolutional network, e.g. "blocks.6" (EfficientNet), "layer4" (ResNet) or
+        "stages.3" (ConvNeXt): build only the part from this module on; inputs are the maps that it takes.
     kwargs: for timm.create_model, e.g. in_chans=1, img_size=96, drop_path_rate=0.1.
     """
 
@@ -36,6 +38,7 @@ class TimmTrunk(nn.Module):
         name: str = "resnet50",
         pretrained: bool = True,
         weights_file: str | Path | None = None,
+        from_stage: str | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__()
@@ -52,10 +55,30 @@ class TimmTrunk(nn.Module):
         self.model: nn.Module = model
         if weights_file is not None:
             _load_weights(self.model, weights_file, ignored=_classifier_names(self.model))
+        if from_stage is not None:
+            _remove_modules(self.model, from_stage, before=True)
 
     def forward(self, images: Tensor) -> Tensor:
         features: Tensor = self.model(images)  # (batch, num_features)
         return features
+
+
+def _remove_modules(model: nn.Module, stage: str, before: bool) -> None:
+    """Replace the modules before a stage, or that stage and those after it, by nn.Identity.
+
+    The model's own forward then computes the upper or the lower part of a network whose modules run in order.
+    """
+    if not stage or stage not in dict(model.named_modules()):
+        parts = [name for name, _ in model.named_children()]
+        raise ValueError(f"the model has no module {stage!r}: it must be, or lie in, one of {', '.join(parts)}")
+    parent = model
+    *path, last = stage.split(".")
+    for name in (*path, last):
+        names = [child for child, _ in parent.named_children()]
+        position = names.index(name)
+        for other in names[:position] if before else names[position + (name != last) :]:
+            setattr(parent, other, nn.Identity())
+        parent = getattr(parent, name)
 
 
 def _classifier_names(model: nn.Module) -> tuple[str, ...]:

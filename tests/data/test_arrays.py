@@ -1,10 +1,10 @@
-"""Feature arrays from .npz files."""
+"""Features and maps from .npz files."""
 
 import numpy as np
 import pytest
 import torch
 
-from pml_nivmf.data import FeatureArrays
+from pml_nivmf.data import FeatureArrays, MapArrays
 
 from .fakes import features
 
@@ -62,10 +62,10 @@ def test_degraded_features_get_the_map_of_the_test_features(tmp_path, standardiz
         ({"y_train": np.arange(39)}, r"x_train .* an item for each label, got \(40, 4\), \(39,\)"),
         ({"y_train": np.zeros(40)}, "y_train .* 1-D array of integers, got float64"),
         ({"x_train": np.full((40, 4), np.nan)}, "x_train .* contains NaN or infinity"),
-        ({"x_test": np.zeros((40, 5))}, r"equally wide, got \(40, 4\), \(40, 5\)"),
+        ({"x_test": np.zeros((40, 5))}, r"of one shape, got \(40, 4\), \(40, 5\)"),
         ({"x_train": np.zeros((40, 4), dtype="U3")}, "x_train .* must contain numbers, got <U3"),
         ({"x_test": np.zeros((0, 4)), "y_test": np.zeros(0, dtype=int)}, r"x_test .* got \(0, 4\), \(0,\)"),
-        ({"views_train": np.zeros((2, 39, 4))}, r"views_train .* \(views, 40, 4\), got \(2, 39, 4\)"),
+        ({"views_train": np.zeros((2, 39, 4))}, r"views_train .* \(2, 40, 4\), got \(2, 39, 4\)"),
         ({"x_test_degraded": np.zeros((39, 4))}, r"x_test_degraded .* \(40, 4\), got \(39, 4\)"),
         ({"x_train": np.array([{}] * 40, dtype=object)}, "cannot read .*[Oo]bject arrays"),
         ({"y_train": np.repeat([0, 1], 20)}, "holds out 2 of 2 classes"),
@@ -85,3 +85,32 @@ def test_missing_and_unreadable_files(tmp_path):
         (tmp_path / "broken.npz").write_bytes(content)
         with pytest.raises(ValueError, match=r"cannot read .*broken\.npz as an \.npz file"):
             FeatureArrays(tmp_path / "broken.npz")
+
+
+def maps(path, **more):
+    generator = np.random.default_rng(0)
+    bytes_ = {name: generator.integers(-9, 9, (40, 3, 2, 2), dtype=np.int8) for name in ("x_train", "x_test")}
+    labels = {f"y_{part}": np.repeat(np.arange(8), 5) for part in ("train", "test")}
+    np.savez(path, **bytes_, **labels, step=np.array([1.0, 0.5, 0.25], np.float32), **more)
+    return path
+
+
+def test_maps_are_multiplied_by_the_step_and_drawn_from_all_versions(tmp_path):
+    views, degraded = np.full((1, 40, 3, 2, 2), 50, np.int8), np.full((40, 3, 2, 2), 100, np.int8)
+    path = maps(tmp_path / "m.npz", views_train=views, x_train_degraded=degraded)
+    splits, raw = MapArrays(path, degraded_share=0.25), np.load(path)
+    assert splits.input_shape == (3, 2, 2)
+    expected = raw["x_test"] * raw["step"][:, None, None]
+    assert np.array_equal(stacked(splits.test).numpy(), expected)
+    torch.manual_seed(0)
+    drawn = [float(splits.train[0][0][0, 0, 0]) for _ in range(400)]
+    assert 75 < drawn.count(100.0) < 125
+    assert 120 < drawn.count(50.0) < 180
+    torch.manual_seed(0)
+    assert 100.0 not in [float(MapArrays(path).train[0][0][0, 0, 0]) for _ in range(30)]
+
+
+@pytest.mark.parametrize(("share", "message"), [(0.5, "needs x_train_degraded"), (1.0, "less than 1, got 1.0")])
+def test_degraded_maps_must_be_there(tmp_path, share, message):
+    with pytest.raises(ValueError, match=message):
+        MapArrays(maps(tmp_path / "m.npz"), degraded_share=share)

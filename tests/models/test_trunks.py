@@ -40,6 +40,26 @@ def test_features_are_the_input_of_the_classifier(tmp_path):
         torch.testing.assert_close(full.fc(trunk(x)), full(x), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize(
+    ("name", "stage"),
+    [("mobilenetv3_small_050", "blocks.3"), ("test_resnet.r160_in1k", "layer4"), ("convnext_atto", "stages.2")],
+)
+def test_the_upper_part_continues_where_the_lower_part_ends(name, stage):
+    whole = timm.create_model(name, num_classes=0).eval()
+    upper = TimmTrunk(name, pretrained=False, from_stage=stage).eval()
+    upper.model.load_state_dict({key: whole.state_dict()[key] for key in upper.model.state_dict()})
+    inputs = []
+    whole.get_submodule(stage).register_forward_pre_hook(lambda module, arguments: inputs.append(arguments[0]))
+    expected = whole(images())
+    torch.testing.assert_close(upper(inputs[0]), expected)
+    assert sum(p.numel() for p in upper.parameters()) < sum(p.numel() for p in whole.parameters())
+
+
+def test_a_stage_must_exist():
+    with pytest.raises(ValueError, match="no module 'layer9': it must be, or lie in, one of conv1, bn1"):
+        TimmTrunk("test_resnet", pretrained=False, from_stage="layer9")
+
+
 def test_old_densenet_keys(tmp_path):
     old = "features.denseblock1.denselayer1.norm.1.weight"
     state = TorchvisionTrunk("densenet121", pretrained=False).model.state_dict()
