@@ -34,6 +34,7 @@ def _sweep(options: argparse.Namespace) -> int:
     folder = Path(options.dir or Path("runs") / "sweeps" / config.experiment_name(options.experiment))
     storage = options.storage or f"sqlite:///{(folder / 'study.db').absolute()}"
     results = sweep.run_searches(plans, folder, storage, options.overwrite, options.jobs, options.plugin)
+    results = [sweep.run_finals(result, folder, options.jobs, options.plugin) for result in results]
     sweep.write_results(results, folder)
     if options.reproduce_best:
         sweep.reproduce(results, options.reproduce_best, folder, options.jobs, options.plugin)

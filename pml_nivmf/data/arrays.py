@@ -33,7 +33,7 @@ def FeatureArrays(  # noqa: N802  named like a class in configs
     if standardize:
         originals = arrays["x_train"][~held_out]
         arrays |= {name: _standardize(array, originals) for name, array in arrays.items() if array.is_floating_point()}
-    return _splits(arrays, held_out, _random_view, itemgetter(0))
+    return _splits(arrays, held_out, random_view, itemgetter(0))
 
 
 def MapArrays(  # noqa: N802
@@ -81,15 +81,15 @@ def _splits(arrays: dict[str, Tensor], held_out: Tensor, draw: Transform, plain:
     )
 
 
-def _random_view(views: Tensor) -> Tensor:
+def random_view(views: Tensor) -> Tensor:
     return views[int(torch.randint(len(views), ()))]
 
 
 def _random_map(views: Tensor, step: Tensor, degraded_share: float) -> Tensor:
     if not degraded_share:
-        return _random_view(views) * step
+        return random_view(views) * step
     degraded = bool(torch.rand(()) < degraded_share)
-    return (views[-1] if degraded else _random_view(views[:-1])) * step
+    return (views[-1] if degraded else random_view(views[:-1])) * step
 
 
 def _original_map(views: Tensor, step: Tensor) -> Tensor:

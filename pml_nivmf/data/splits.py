@@ -55,6 +55,7 @@ class DataSplits:
     num_classes: int  # in `train`
     input_shape: tuple[int, ...]  # of one item
     test_degraded: LabelledItems | None = None  # degraded versions of the items of `test`, in the same order
+    test_images: LabelledItems | None = None  # the images of `test`, where its items are maps of them
     closed_set: Dataset[tuple[Tensor, int]] | None = None  # images of the training classes, see `with_closed_set`
 
 

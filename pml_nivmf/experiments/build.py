@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from ..data import DataSplits, with_closed_set
 from ..losses import ProxyLoss, SampledSoftmax
 from ..models import EmbeddingHead, freeze_batch_norm
-from . import data_parallel, registry
+from . import cached_maps, data_parallel, registry
 from .config import Composed, ConfigError, located
 from .distributed import device_of_rank, first_on_each_machine, seed_everything
 from .evaluate import Tester, build_testers, check_metrics
@@ -75,8 +75,9 @@ def build_parts(config: DictConfig) -> Parts:
     device = device_of_rank(pick_device(general["device"]))
     autocast = _autocast(general["amp"], device)
     seed_everything(general["seed"])
-    data = _build_data(settings)
-    trunk = _build_trunk(settings["model"], data, device)
+    data = first_on_each_machine(lambda: registry.build("dataset", settings["dataset"], "dataset"))
+    trunk = _build_trunk(settings["model"], data, device).to(device)
+    data = _with_closed_set(_with_maps(data, trunk, settings), settings)
     embedder = EmbeddingHead(trunk.num_features, size)
     loss = registry.build("loss", settings["loss"], "loss", num_classes=data.num_classes, embedding_size=size)
     modules = {"trunk": trunk, "embedder": embedder, "loss": loss}
@@ -136,9 +137,29 @@ def _plain(config: DictConfig) -> dict[str, Any]:
     return plain  # type: ignore[return-value]
 
 
-def _build_data(settings: dict[str, Any]) -> DataSplits:
+def _with_maps(data: DataSplits, trunk: Any, settings: dict[str, Any]) -> DataSplits:
+    """Replace images by stored outputs of the trunk's frozen part, if `model.cached_views` is set."""
+    if settings["model"]["cached_views"] is None:
+        return data
+    if getattr(trunk, "lower", None) is None:
+        key = "model.cached_views"
+        raise ConfigError(f"{key}: the trunk has no frozen part: set model.trunk.TimmTrunk.frozen_until", key=key)
+    data = first_on_each_machine(lambda: cached_maps.with_maps(data, trunk.lower, settings))
+    trunk.takes_maps = True
+    return data
+
+
+def compute_maps(config: DictConfig) -> None:
+    """Compute and store the maps of `model.cached_views`, with a progress bar, before processes need them."""
+    settings = _plain(config)
+    if settings["model"]["cached_views"] is not None and not cached_maps.path_of(settings).exists():
+        data = registry.build("dataset", settings["dataset"], "dataset")
+        device = pick_device(settings["general"]["device"])
+        _with_maps(data, _build_trunk(settings["model"], data, device).to(device), settings)
+
+
+def _with_closed_set(data: DataSplits, settings: dict[str, Any]) -> DataSplits:
     """The images kept out for calibration are the same for every loss and seed."""
-    data = first_on_each_machine(lambda: registry.build("dataset", settings["dataset"], "dataset"))
     share, key = settings["evaluation"]["closed_set_share"], "evaluation.closed_set_share"
     try:
         return with_closed_set(data, share) if share else data

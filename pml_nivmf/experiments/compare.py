@@ -25,7 +25,7 @@ from tqdm import tqdm
 from ..files import write_json, write_text
 from ..reports import tables
 from . import registry, run
-from .build import check_objects
+from .build import check_objects, compute_maps
 from .config import COMMAND_LINE, Composed, ConfigError, compose, differences, load_saved, loss_class, nearest
 
 _SHOWN_METRICS = 3  # fit in a terminal of 80 columns; the saved table has all
@@ -113,6 +113,8 @@ def run_jobs(jobs: Sequence[Job], workers: int, plugins: Sequence[str] = (), ove
         if changed := changed_keys(job):
             remedy = "choose another --dir, or pass --overwrite"
             raise ConfigError(f"{job.folder} contains a run with another {', '.join(changed)}: {remedy}")
+    for job in jobs:
+        compute_maps(job.config)
     with tqdm(total=sum(job.config.general.epochs for job in jobs), unit="epoch") as bar:
         work, progress = partial(_run_job, overwrite=overwrite), lambda: bar.update(sum(map(_epochs, jobs)) - bar.n)
         in_processes(work, jobs, workers, plugins, progress)

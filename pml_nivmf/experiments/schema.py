@@ -22,6 +22,9 @@ class ModelConfig:
     trunk: ObjectConfig = field(default_factory=dict)  # {ConvNet: {…}}, {TimmTrunk: {…}}, {Identity: {}}, …
     embedding_size: int = _limited(128, at_least=2)
     freeze_batch_norm: bool = False  # keep the loaded statistics, as in the paper
+    # Store outputs of the trunk's frozen part (TimmTrunk's frozen_until) for every image and this many random views.
+    cached_views: int | None = _limited(None)
+    cache_dir: str = "cached_maps"
 
 
 @dataclass

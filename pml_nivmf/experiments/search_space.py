@@ -26,6 +26,8 @@ class SweepSection:
     sampler: Literal["tpe", "grid"] = "tpe"  # a grid runs every combination of `choice` parameters
     trials: int = 20  # per loss
     seeds: int = 1  # runs per trial; the median of their validation scores counts
+    finalists: int = 1  # the best trials of each loss, which run with more seeds before one of them is chosen
+    finalist_seeds: int = 0  # how many more; the mean over all seeds chooses
     pruner: Literal["median", "none"] = "median"
     # {key: {choice|log_uniform|uniform|int: values}} for all losses; `loss.ClassName.…` for losses of that class
     space: dict[str, dict[str, list[Any]]] = field(default_factory=dict)

@@ -6,6 +6,7 @@ machines can share one.
 """
 
 import contextlib
+import json
 import math
 import shutil
 import statistics
@@ -40,6 +41,7 @@ class SearchResult(NamedTuple):
     plan: LossSearch
     trials: list[FrozenTrial]  # finished
     best: FrozenTrial | None  # of those that were not pruned
+    finals: dict[int, list[float]] | None = None  # number of a finalist -> its scores, one for each seed
 
 
 @cache
@@ -182,6 +184,40 @@ def _train(trial: Trial, config: DictConfig, folder: Path, may_prune: bool) -> f
     return float(summary["validation_score"])
 
 
+def run_finals(result: SearchResult, folder: Path, workers: int, plugins: Sequence[str] = ()) -> SearchResult:
+    """Run the best trials of a loss with more seeds, and choose among them by the mean over all seeds."""
+    plan, section = result.plan, result.plan.section
+    complete = [trial for trial in result.trials if trial.state == TrialState.COMPLETE]
+    finalists = sorted(complete, key=lambda trial: float(trial.values[0]), reverse=True)[: section.finalists]
+    if not finalists or not section.finalist_seeds:
+        return result
+    seeds = range(plan.seeds().stop, plan.seeds().stop + section.finalist_seeds)
+    jobs = {trial.number: [_final(plan, trial, seed, folder) for seed in seeds] for trial in finalists}
+    compare.in_processes(_run_final, [job for row in jobs.values() for job in row], workers, plugins)
+    scores = {t.number: [float(t.values[0]), *map(_score, jobs[t.number])] for t in finalists}
+    best = max(finalists, key=lambda trial: statistics.fmean(scores[trial.number]))
+    return result._replace(best=best, finals=scores)
+
+
+def _final(plan: LossSearch, trial: FrozenTrial, seed: int, folder: Path) -> compare.Job:
+    target = folder / plan.name / f"trial-{trial.number:04d}" / f"seed-{seed}"
+    return compare.Job(plan.name, plan.config(trial.params, seed, target), target)
+
+
+def _run_final(job: compare.Job) -> None:
+    """Train without test metrics, unless that is done already."""
+    if compare.changed_keys(job) or not (job.folder / "summary.json").exists():
+        with contextlib.suppress(FloatingPointError):
+            run.start(job.config, job.folder, True, lambda row: False)
+
+
+def _score(job: compare.Job) -> float:
+    """The validation score of a finished run; −∞ if training diverged."""
+    path = job.folder / "summary.json"
+    score = json.loads(path.read_text())["validation_score"] if path.exists() else None
+    return -math.inf if score is None else float(score)
+
+
 def reproduce(
     results: Sequence[SearchResult], seeds: int, folder: Path, workers: int, plugins: Sequence[str] = ()
 ) -> None:
@@ -222,6 +258,7 @@ def _summary(result: SearchResult) -> dict[str, Any]:
         "loss": result.plan.name,
         "finished": len(result.trials),
         "best": best and {"trial": best.number, "score": best.values[0], "values": decode(best.params)},
+        "finals": result.finals or {},
         "trials": [
             {
                 "state": "diverged" if "error" in trial.user_attrs else trial.state.name.lower(),

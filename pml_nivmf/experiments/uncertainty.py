@@ -85,7 +85,7 @@ def write(parts: Parts, embeddings: Tensor, labels: Tensor, folder: Path) -> dic
 
 def _write_pictures(parts: Parts, items: dict[str, np.ndarray], folder: Path) -> dict[str, Any]:
     try:
-        pictures = make_pictures(parts.data.test, items)
+        pictures = make_pictures(parts.data.test_images or parts.data.test, items)
     except ValueError as error:  # features, or what else the transforms of a user's data set return
         return {"left_out": str(error)}
     _save(folder / PICTURES, pictures)
@@ -111,18 +111,19 @@ def _degradation(parts: Parts, embeddings: Tensor, search: "partial[Retrieved]")
     data: Any = parts.data
     if data.test_degraded is not None:
         indices, kinds = np.arange(len(data.test)), {"as given": {1.0: data.test_degraded}}
-    elif len(data.input_shape) == 3:
+    elif len(data.input_shape) == 3 and data.input_shape[0] in (1, 3):
         indices = evenly_spaced(len(data.test), _MOST_DEGRADED)
         images = [data.test[index] for index in indices.tolist()]  # loaded once, degraded often
         kinds = {kind: {strength: DegradedItems(images, kind, strength) for strength in STRENGTHS} for kind in KINDS}
     else:
-        return {"left_out": "features cannot be degraded, and the data have no degraded ones (x_test_degraded)"}
+        return {"left_out": "only images can be degraded, and the data have no degraded items (x_test_degraded)"}
     origin = torch.from_numpy(indices).to(embeddings.device)
     clean, results = search(embeddings[origin], origin), {}
     for kind, versions in kinds.items():
         degraded = {strength: search(_embed(parts, items)[0], origin) for strength, items in versions.items()}
         results[kind] = _compare(clean, degraded)
-    overall = {name: _mean([result[name] for result in results.values()]) for name in clean.scores()}
+    overall: dict[str, Any] = {name: _mean([result[name] for result in results.values()]) for name in clean.scores()}
+    overall["recall_at_1"] = float(np.mean([result["recall_at_1"] for result in results.values()]))
     return {"items": len(indices), "recall_at_1": clean.recall(), "overall": overall, "kinds": results}
 
 

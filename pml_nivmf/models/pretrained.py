@@ -1,6 +1,7 @@
 """Models of timm and torchvision as trunks, with their own weights or with those of a local file."""
 
 import contextlib
+import copy
 import re
 from collections.abc import Collection, Iterator
 from difflib import get_close_matches
@@ -30,6 +31,8 @@ class TimmTrunk(nn.Module):
     weights_file: a local state dict (.pth, .pt, .safetensors) of this model; a classifier in it is ignored.
     from_stage: name of a module of a convolutional network, e.g. "blocks.6" (EfficientNet), "layer4" (ResNet) or
         "stages.3" (ConvNeXt): build only the part from this module on; inputs are the maps that it takes.
+    frozen_until: name of such a module: the part before it, `lower`, is not trained. Where `takes_maps` is True, inputs
+        are outputs of that part; `model.cached_views` in a configuration computes them once and stores them.
     kwargs: for timm.create_model, e.g. in_chans=1, img_size=96, drop_path_rate=0.1.
     """
 
@@ -39,9 +42,12 @@ class TimmTrunk(nn.Module):
         pretrained: bool = True,
         weights_file: str | Path | None = None,
         from_stage: str | None = None,
+        frozen_until: str | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__()
+        if from_stage and frozen_until:
+            raise ValueError("from_stage leaves out the part that frozen_until would keep: use one of them")
         for argument in _NOT_ALLOWED_IN_TIMM:
             if argument in kwargs:
                 raise ValueError(f"TimmTrunk does not take {argument}: it returns features; use weights_file for files")
@@ -55,12 +61,25 @@ class TimmTrunk(nn.Module):
         self.model: nn.Module = model
         if weights_file is not None:
             _load_weights(self.model, weights_file, ignored=_classifier_names(self.model))
-        if from_stage is not None:
-            _remove_modules(self.model, from_stage, before=True)
+        self.lower: nn.Module | None = None
+        self.takes_maps = from_stage is not None
+        if frozen_until is not None:
+            self.lower = copy.deepcopy(self.model).eval().requires_grad_(False)
+            _remove_modules(self.lower, frozen_until, before=False)
+        if stage := from_stage or frozen_until:
+            _remove_modules(self.model, stage, before=True)
 
     def forward(self, images: Tensor) -> Tensor:
+        if self.lower is not None and not self.takes_maps:
+            images = self.lower(images)
         features: Tensor = self.model(images)  # (batch, num_features)
         return features
+
+    def train(self, mode: bool = True) -> "TimmTrunk":
+        super().train(mode)
+        if self.lower is not None:
+            self.lower.eval()
+        return self
 
 
 def _remove_modules(model: nn.Module, stage: str, before: bool) -> None:

@@ -53,15 +53,19 @@ def collect_tuned(study: Path) -> dict[str, Any]:
     for path in sorted(study.rglob("sweep.json")):
         sweep = json.loads(path.read_text())
         search = {key: sweep[key] for key in ("experiment", "sampler", "seeds_per_trial", "score")}
-        best = {loss["loss"]: {"trials": loss["finished"]} | loss["best"] for loss in sweep["losses"] if loss["best"]}
-        losses = {name: {key: values[key] for key in ("trials", "score", "values")} for name, values in best.items()}
+        losses = {
+            loss["loss"]: {"trials": loss["finished"], **{key: loss["best"][key] for key in ("score", "values")}}
+            | ({"finals": list(loss["finals"].values())} if loss.get("finals") else {})
+            for loss in sweep["losses"]
+            if loss["best"]
+        }
         tuned[_data_name(next(path.parent.rglob("config.yaml")))] = search | {"losses": losses}
     return tuned
 
 
 def _record(study: str, run: Path, summary: dict[str, Any]) -> Record:
     environment = json.loads((run / "environment.json").read_text())
-    degradation = summary.get("uncertainty", {}).get("degradation", {}).get("overall", {})
+    degradation = summary.get("uncertainty", {}).get("degradation", {})
     values = {
         "study": study,
         "data": _data_name(run / "config.yaml"),
@@ -71,7 +75,8 @@ def _record(study: str, run: Path, summary: dict[str, Any]) -> Record:
         "overrides": _overrides(environment["command"]),
         **{name: summary[name] for name in ("best_epoch", "validation_score", "seconds")},
         **summary["test"],
-        "degraded_smaller_norm": degradation.get("norm", {}).get("share_less_certain"),
+        "degraded_smaller_norm": degradation.get("overall", {}).get("norm", {}).get("share_less_certain"),
+        "degraded_recall_at_1": degradation.get("overall", {}).get("recall_at_1"),
     }
     return {name: "" if value is None else str(value) for name, value in values.items()}
 

@@ -110,6 +110,28 @@ def test_median_over_seeds_counts(write, tmp_path, trainings):
     assert Path(trainings.configs[2].general.run_dir) == folder / "proxy_anchor/trial-0000/seed-7"
 
 
+def test_finalists_are_chosen_by_the_mean_over_more_seeds(write, tmp_path, in_process, monkeypatch):
+    """The first seed prefers 0.1, the others 0.2; 0.3 is no finalist."""
+    scores = {0.1: [0.9, 0.1, 0.2], 0.2: [0.8, 0.7, 0.6], 0.3: [0.5, 1.0, 1.0]}
+    started = []
+
+    def start(config, folder, overwrite, trial):
+        rate, seed = config.optimizers.proxy_lr, config.general.seed
+        started.append((rate, seed))
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "summary.json").write_text(json.dumps({"validation_score": scores[rate][seed], "status": "finished"}))
+        return {"status": "finished", "validation_score": scores[rate][seed]}
+
+    monkeypatch.setattr(run, "start", start)
+    space = "\n  space: {optimizers.proxy_lr: {choice: [0.1, 0.2, 0.3]}}\n  finalists: 2\n  finalist_seeds: 2\n"
+    (result,) = search(write("sweep:\n  sampler: grid" + space), tmp_path / "sweep")
+    for _ in range(2):  # the second time everything is there
+        final = sweep.run_finals(result, tmp_path / "sweep", 1)
+        assert search_space.decode(final.best.params) == {"optimizers.proxy_lr": 0.2}
+        assert sorted(final.finals.values()) == [scores[0.2], scores[0.1]]
+    assert sorted(started) == [(0.1, 0), (0.1, 1), (0.1, 2), (0.2, 0), (0.2, 1), (0.2, 2), (0.3, 0)]
+
+
 def test_a_trial_computes_no_test_metrics(write, tmp_path):
     config = compose(write(), ["loss=proxy_anchor"]).config
     rows = []

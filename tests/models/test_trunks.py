@@ -55,6 +55,22 @@ def test_the_upper_part_continues_where_the_lower_part_ends(name, stage):
     assert sum(p.numel() for p in upper.parameters()) < sum(p.numel() for p in whole.parameters())
 
 
+def test_the_part_before_a_stage_is_frozen_and_its_maps_can_replace_images():
+    torch.manual_seed(0)
+    whole = timm.create_model("test_resnet", num_classes=0).eval()
+    torch.manual_seed(0)
+    trunk = TimmTrunk("test_resnet", pretrained=False, frozen_until="layer3").eval()
+    expected, maps = whole(images()), trunk.lower(images())
+    torch.testing.assert_close(trunk(images()), expected)
+    assert not trunk.train().lower.training
+    trunk(images()).sum().backward()
+    assert {name.split(".")[0] for name, p in trunk.named_parameters() if p.grad is not None} == {"model"}
+    upper = TimmTrunk("test_resnet", pretrained=False, frozen_until="layer3").eval()
+    upper.model.load_state_dict({key: whole.state_dict()[key] for key in upper.model.state_dict()})
+    upper.takes_maps = True
+    torch.testing.assert_close(upper(maps), expected)
+
+
 def test_a_stage_must_exist():
     with pytest.raises(ValueError, match="no module 'layer9': it must be, or lie in, one of conv1, bn1"):
         TimmTrunk("test_resnet", pretrained=False, from_stage="layer9")

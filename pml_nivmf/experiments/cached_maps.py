@@ -1,0 +1,96 @@
+"""Outputs of a trunk's frozen part, computed once and stored, so that a CPU can fine-tune on photographs."""
+
+import hashlib
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+import yaml
+from filelock import FileLock
+from torch import Tensor
+from torch.utils.data import DataLoader
+from tqdm import tqdm
+
+from ..data import DataSplits, DegradedItems, LabelledItems
+from ..data.arrays import random_view
+from ..data.splits import Source
+from ..files import write_atomically
+from .config import ConfigError
+
+_CROP = 0.75  # degraded test images show a quarter of the area
+
+
+def path_of(settings: dict[str, Any]) -> Path:
+    """A file in `model.cache_dir` that is named after the data, the trunk and the number of views."""
+    model = settings["model"]
+    text = yaml.safe_dump([settings["dataset"], model["trunk"], model["cached_views"]])
+    return Path(model["cache_dir"]) / f"{hashlib.sha256(text.encode()).hexdigest()[:16]}.pt"
+
+
+def with_maps(data: DataSplits, lower: torch.nn.Module, settings: dict[str, Any]) -> DataSplits:
+    """The same splits with outputs of `lower` as items. Training draws from the original and its views."""
+    path = path_of(settings)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(f"{path}.lock"):
+        if not path.exists():
+            maps = _compute(data, lower, settings)
+            write_atomically(path, lambda file: torch.save(maps, file))
+    maps = torch.load(path, mmap=True, weights_only=True)
+    if len(maps["train"]) != len(data.train) or not torch.equal(maps["labels"], data.test.labels):
+        raise ConfigError(f"{path} contains maps of other images: delete it, and they are computed again")
+    return replace(
+        data,
+        train=_stored(data.train, maps["train"], _random_map),
+        train_plain=_stored(data.train_plain, maps["train"]),
+        validation=_stored(data.validation, maps["validation"]),
+        test=_stored(data.test, maps["test"]),
+        test_degraded=_stored(data.test, maps["test_degraded"]),
+        test_images=data.test,
+        input_shape=tuple(maps["train"].shape[2:]),
+    )
+
+
+def _compute(data: DataSplits, lower: torch.nn.Module, settings: dict[str, Any]) -> dict[str, Tensor]:
+    """Maps (items, versions, channels, height, width) in float16; random views are the same for all runs."""
+    views = settings["model"]["cached_views"]
+    jobs: dict[str, list[Any]] = {
+        "train": [data.train_plain, *[data.train] * views],
+        "validation": [data.validation],
+        "test": [data.test],
+        "test_degraded": [DegradedItems(data.test, "crop", _CROP)],
+    }
+    images = sum(len(version) for versions in jobs.values() for version in versions)
+    with torch.random.fork_rng(), tqdm(total=images, unit="image", desc="maps of the frozen part") as bar:
+        torch.manual_seed(0)
+        maps = {
+            name: torch.stack([_maps(items, lower, settings, bar) for items in versions], dim=1)
+            for name, versions in jobs.items()
+        }
+    return maps | {"labels": data.test.labels}
+
+
+@torch.no_grad()
+def _maps(items: Any, lower: torch.nn.Module, settings: dict[str, Any], bar: Any) -> Tensor:
+    device = next(lower.parameters()).device
+    loader = DataLoader(
+        items, batch_size=settings["evaluation"]["batch_size"], num_workers=settings["general"]["num_workers"]
+    )
+    parts = []
+    for images, _ in loader:
+        parts.append(lower(images.to(device)).half().cpu())
+        bar.update(len(images))
+    return torch.cat(parts)
+
+
+def _stored(items: LabelledItems, maps: Tensor, transform: Any = None) -> LabelledItems:
+    everything = torch.ones(len(items), dtype=torch.bool)
+    return LabelledItems(Source(maps, items.labels), everything, transform or _original_map)
+
+
+def _original_map(versions: Tensor) -> Tensor:
+    return versions[0].float()
+
+
+def _random_map(versions: Tensor) -> Tensor:
+    return random_view(versions).float()

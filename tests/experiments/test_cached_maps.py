@@ -1,0 +1,68 @@
+"""Fine-tuning on stored outputs of a trunk's frozen part gives what training on the images gives."""
+
+import pytest
+import torch
+
+from pml_nivmf.experiments import build, run
+from pml_nivmf.experiments.config import ConfigError, compose
+
+from ..data import fakes
+
+
+@pytest.fixture
+def config(tmp_path):
+    root = fakes.fake_cub(tmp_path / "cub")
+    trunk = "{TimmTrunk: {name: test_resnet, pretrained: false, frozen_until: layer4}}"
+
+    def composed(*overrides):
+        return compose(
+            "glyphs",
+            [
+                "dataset=cub",
+                f"dataset.CUB.root={root}",
+                "dataset.CUB.crop_size=32",
+                "dataset.CUB.resize=36",
+                f"model.trunk~OVERRIDE~={trunk}",
+                "model.cached_views=2",
+                f"model.cache_dir={tmp_path / 'cache'}",
+                "general.epochs=1",
+                "general.batch_size=4",
+                "sampler=shuffle",
+                *overrides,
+            ],
+        ).config
+
+    return composed
+
+
+def test_maps_replace_images(config, tmp_path, capfd):
+    torch.manual_seed(0)
+    build.compute_maps(config())
+    assert "maps of the frozen part: 100%" in capfd.readouterr().err
+    parts = build.build_parts(config())
+    images = build.build_parts(config("model.cached_views=null"))
+    images.trunk.load_state_dict(parts.trunk.state_dict())
+    shape = tuple(parts.data.train[0][0].shape)
+    assert shape == parts.data.input_shape != images.data.input_shape
+    assert parts.data.train.items.shape[1] == 3  # the original and two views
+    for name in ("test", "validation", "train_plain"):
+        pairs = zip(getattr(parts.data, name), getattr(images.data, name), strict=True)
+        assert all(map_label == label for (_, map_label), (_, label) in pairs)
+    parts.trunk.eval(), images.trunk.eval()
+    with torch.no_grad():
+        features = [part.trunk(part.data.test[0][0][None]) for part in (parts, images)]
+    torch.testing.assert_close(*features, rtol=1e-2, atol=1e-2)  # maps are stored in 16 bits
+    summary = run.start(config(), tmp_path / "run")
+    assert summary["uncertainty"]["degradation"]["items"] == len(parts.data.test)
+    assert summary["uncertainty"]["pictures"]["images"] > 0
+
+
+def test_maps_need_a_frozen_part_and_the_same_images(config, tmp_path):
+    with pytest.raises(ConfigError, match=r"cached_views: the trunk has no frozen part: set .*frozen_until"):
+        build.build_parts(config("model.trunk.TimmTrunk.frozen_until=null"))
+    build.compute_maps(config())
+    (file,) = (tmp_path / "cache").glob("*.pt")
+    maps = torch.load(file)
+    torch.save(maps | {"labels": maps["labels"][1:]}, file)
+    with pytest.raises(ConfigError, match="maps of other images: delete it"):
+        build.build_parts(config())
