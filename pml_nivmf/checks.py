@@ -3,7 +3,10 @@
 Imports the standard library only.
 """
 
+import difflib
 import math
+import textwrap
+from collections.abc import Iterable
 from numbers import Integral, Real
 
 
@@ -35,3 +38,11 @@ def check_option(name: str, value: str, options: tuple[str, ...]) -> str:
     if value not in options:
         raise ValueError(f"{name} must be one of {', '.join(options)}, got {value!r}")
     return value
+
+
+def nearest(name: str, valid: Iterable[str]) -> str:
+    """': did you mean X?', or the valid names if none is similar; the end of a message about an unknown name."""
+    names = sorted(valid)
+    close = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+    known = textwrap.shorten(", ".join(names) or "none", 500)
+    return f": did you mean {close[0]!r}?" if close else f": known are {known}"

@@ -1,12 +1,14 @@
 """The command `pml-nivmf`: parse arguments, call one of `commands`, and report errors in one line."""
 
 import argparse
+import importlib
 import sys
 import traceback
 from collections.abc import Sequence
 
 from . import __version__
-from .commands import bench, compare, figures, listing, report, results, run, sweep
+
+_COMMANDS = ("run", "compare", "sweep", "report", "list", "bench", "figures", "results")  # one file in `commands` each
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -18,15 +20,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
             parser.error(f"unrecognized arguments: {' '.join(rest)}")
         options.overrides = [*options.overrides, *rest]
     try:
-        return int(options.run(options))
-    except KeyboardInterrupt:
-        print("\npml-nivmf: interrupted; the same command continues with what is saved", file=sys.stderr)
+        options.run(options)
+    except KeyboardInterrupt as interrupt:
+        remedy = str(interrupt) or "the same command continues with what is saved"
+        print(f"\npml-nivmf: interrupted; {remedy}", file=sys.stderr)
         return 130
     except BrokenPipeError:  # the reader, such as `head`, has ended
         sys.stderr.close()
         return 0
     except (FloatingPointError, OSError, ModuleNotFoundError, ValueError) as error:
         return _report(error, options.debug)
+    return 0
 
 
 def _report(error: Exception, debug: bool) -> int:
@@ -45,8 +49,11 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"pml-nivmf {__version__}")
     parser.add_argument("--debug", action="store_true", help="print the traceback of an error")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
-    for command in (run, compare, sweep, report, listing, bench, figures, results):
-        command.add(commands)
-    for subparser in commands.choices.values():
-        subparser.add_argument("--debug", action="store_true", default=argparse.SUPPRESS, help=argparse.SUPPRESS)
+    for name in _COMMANDS:
+        module = importlib.import_module(f".commands.{name}", __package__)
+        text = str(module.__doc__)
+        command = commands.add_parser(name, help=text.partition("\n")[0].rstrip("."), description=text)
+        command.set_defaults(run=module.run)
+        command.add_argument("--debug", action="store_true", default=argparse.SUPPRESS, help=argparse.SUPPRESS)
+        module.add_arguments(command)
     return parser

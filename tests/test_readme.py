@@ -54,7 +54,7 @@ def stand_ins(tmp_path_factory):
     birds = fakes.fake_cub(folder / "birds")
     small_net = ["model=conv_net", "general.batch_size=4"]
     return {
-        "glyphs": [f"dataset.Glyphs.cache_dir={folder}", "dataset.Glyphs.instances=2", "dataset.Glyphs.size=16"],
+        "glyphs": ["dataset.Glyphs.instances=2", "dataset.Glyphs.size=16"],
         "table1/omniglot": [f"dataset.Omniglot.npz={folder / 'drawings.npz'}"],
         "table1/features": [f"dataset.FeatureArrays.npz={folder / 'features.npz'}"],
         "cub": [f"dataset.CUB.root={birds}", *small_net],

@@ -1,33 +1,24 @@
-"""`pml-nivmf bench`: time and memory."""
+"""Time and memory of PML's proxy losses and this package's, forward plus backward, side by side."""
 
 import argparse
 import json
 import os
 
-from .shared import Commands, count, counts
+from .shared import count, counts
 
 
-def add(commands: Commands) -> None:
-    help_text = "time and memory of PML's proxy losses and this package's, forward plus backward, side by side"
-    bench = commands.add_parser("bench", help=help_text, description=help_text)
+def add_arguments(command: argparse.ArgumentParser) -> None:
     shapes = "batch, classes, dimensions, samples; may be repeated (default: three shapes like CUB and SOP)"
-    bench.add_argument("--shape", action="append", type=_shape, metavar="B,C,M,N", help=shapes)
-    bench.add_argument("--rounds", type=count, default=20, help="the median of so many is shown (default: 20)")
-    bench.add_argument("--classes", type=counts, metavar="C,C,…", help="measure against numbers of classes instead")
-    bench.add_argument("--chunk-size", type=count, default=4096, help="with --classes: chunk_size (default: 4096)")
-    bench.add_argument("--threads", type=count, help="CPU threads (default: torch's choice)")
-    bench.add_argument("--device", default="cpu", help="cpu, cuda, cuda:1, … (default: cpu)")
-    bench.add_argument("--json", action="store_true", help="print JSON instead of a table")
-    bench.set_defaults(run=_bench)
+    command.add_argument("--shape", action="append", type=count, nargs=4, metavar=tuple("BCMN"), help=shapes)
+    command.add_argument("--rounds", type=count, default=20, help="the median of so many is shown (default: 20)")
+    command.add_argument("--classes", type=counts, metavar="C,C,…", help="measure against numbers of classes instead")
+    command.add_argument("--chunk-size", type=count, default=4096, help="with --classes: chunk_size (default: 4096)")
+    command.add_argument("--threads", type=count, help="CPU threads (default: torch's choice)")
+    command.add_argument("--device", default="cpu", help="cpu, cuda, cuda:1, … (default: cpu)")
+    command.add_argument("--json", action="store_true", help="print JSON instead of a table")
 
 
-def _shape(text: str) -> list[int]:
-    if len(counts(text)) != 4:
-        raise argparse.ArgumentTypeError(f"takes four integers B,C,M,N such as 112,100,512,5, got {text!r}")
-    return counts(text)
-
-
-def _bench(options: argparse.Namespace) -> int:
+def run(options: argparse.Namespace) -> None:
     for name, quiet in {"KINETO_LOG_LEVEL": "99", "TORCH_CPP_LOG_LEVEL": "ERROR"}.items():
         os.environ.setdefault(name, quiet)  # or torch's profiler, which measures memory, writes over the table
 
@@ -44,4 +35,3 @@ def _bench(options: argparse.Namespace) -> int:
         shapes = [bench.Shape(112, classes, 128, 5) for classes in options.classes]
     rows = bench.run(shapes, options.rounds, device, options.chunk_size if options.classes else None)
     print(json.dumps(rows, indent=2)) if options.json else bench.show(rows)
-    return 0

@@ -1,26 +1,22 @@
-"""`pml-nivmf compare`: several losses and seeds, and a table."""
+"""Train the same data, model and schedule under several losses and seeds; print and save a table and a report.
+
+Finished runs in the folder are reused, unfinished ones resumed.
+"""
 
 import argparse
 from pathlib import Path
 
-from .shared import Commands, add_parallel, count, load_plugins, refuse_torchrun
+from .shared import add_parallel, count, load_plugins, refuse_torchrun
 
 
-def add(commands: Commands) -> None:
-    command = commands.add_parser(
-        "compare",
-        help="several losses and seeds on the same data, and a table",
-        description="Train the same data, model and schedule under several losses and seeds; print and save a table "
-        "and a report. Finished runs in the folder are reused, unfinished ones resumed.",
-    )
+def add_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument("overrides", nargs="+", metavar="NAME", help="experiments, and key=value overrides")
     command.add_argument("--vary", metavar="KEY=V,V,…", default="", help="one row for each of these values of a key")
     command.add_argument("--seeds", type=count, help="seeds per loss (default: the experiment's number, or 5)")
     add_parallel(command)
-    command.set_defaults(run=_compare)
 
 
-def _compare(options: argparse.Namespace) -> int:
+def run(options: argparse.Namespace) -> None:
     from ..experiments import compare, config
 
     refuse_torchrun()
@@ -39,8 +35,7 @@ def _compare(options: argparse.Namespace) -> int:
         rows = {job.folder.parent: job for job in reversed(jobs)}  # the first seed of each
         for job in reversed(rows.values()):
             print(f"---\n# {job.label}\n{config.to_yaml(job.config)}", end="")
-        return 0
+        return
     compare.run_jobs(jobs, options.jobs, options.plugin, options.overwrite)
     for name, plan in plans.items():
         compare.write_results(name, plan, folder / name)
-    return 0

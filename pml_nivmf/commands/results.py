@@ -1,19 +1,14 @@
-"""`pml-nivmf results`: RESULTS.md, computed from recorded runs."""
+"""Write RESULTS.md from results/runs.csv and results/tuned.yaml, and add finished runs to these."""
 
 import argparse
 from pathlib import Path
 
-from .shared import Commands
 
-
-def add(commands: Commands) -> None:
-    help_text = "write RESULTS.md from results/runs.csv and results/tuned.yaml, and add finished runs to these"
-    command = commands.add_parser("results", help=help_text, description=help_text)
+def add_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument("--collect", nargs="+", action="extend", default=[], metavar="STUDY", help="folders of runs")
-    command.set_defaults(run=_results)
 
 
-def _results(options: argparse.Namespace) -> int:
+def run(options: argparse.Namespace) -> None:
     from ..experiments.config import config_folder
     from ..files import write_text
     from ..reports import recorded, results
@@ -33,4 +28,3 @@ def _results(options: argparse.Namespace) -> int:
     recorded.write(folder, runs, searches)
     write_text(page, results.write_page(folder))
     print(page)
-    return 0

@@ -2,9 +2,6 @@
 
 import argparse
 import os
-from typing import TypeAlias
-
-Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 
 def add_plugin(command: argparse.ArgumentParser) -> None:

@@ -1,28 +1,24 @@
-"""`pml-nivmf sweep`: a search for the best settings."""
+"""Search the best settings of several losses by validation score, with one Optuna study per loss.
+
+The space is in the experiment's `sweep` section. The same command continues a sweep that was killed.
+"""
 
 import argparse
 from pathlib import Path
 
-from .shared import Commands, add_parallel, count, load_plugins, refuse_torchrun
+from .shared import add_parallel, count, load_plugins, refuse_torchrun
 
 
-def add(commands: Commands) -> None:
-    command = commands.add_parser(
-        "sweep",
-        help="search the best settings of several losses by validation score",
-        description="Search the space in the experiment's `sweep` section, with one Optuna study per loss, by "
-        "validation score only. The same command continues a sweep that was killed.",
-    )
+def add_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument("experiment", metavar="NAME", help="a name from `pml-nivmf list`, or the path of a YAML file")
     command.add_argument("overrides", nargs="*", metavar="key=value", help="changes to the configuration")
     command.add_argument("--trials", type=count, help="trials per loss (default: the experiment's number)")
     command.add_argument("--storage", metavar="URL", help="database for Optuna (default: SQLite in FOLDER/study.db)")
     command.add_argument("--reproduce-best", type=count, default=0, metavar="K", help="run the best with K new seeds")
     add_parallel(command)
-    command.set_defaults(run=_sweep)
 
 
-def _sweep(options: argparse.Namespace) -> int:
+def run(options: argparse.Namespace) -> None:
     from ..experiments import config, search_space, sweep
 
     refuse_torchrun()
@@ -30,7 +26,7 @@ def _sweep(options: argparse.Namespace) -> int:
     plans = search_space.plan(options.experiment, options.losses, options.overrides, options.trials)
     if options.dry_run:
         print(*map(search_space.describe, plans), sep="\n")
-        return 0
+        return
     folder = Path(options.dir or Path("runs") / "sweeps" / config.experiment_name(options.experiment))
     storage = options.storage or f"sqlite:///{(folder / 'study.db').absolute()}"
     results = sweep.run_searches(plans, folder, storage, options.overwrite, options.jobs, options.plugin)
@@ -38,4 +34,3 @@ def _sweep(options: argparse.Namespace) -> int:
     sweep.write_results(results, folder)
     if options.reproduce_best:
         sweep.reproduce(results, options.reproduce_best, folder, options.jobs, options.plugin)
-    return 0

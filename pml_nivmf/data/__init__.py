@@ -9,7 +9,6 @@ from .arrays import FeatureArrays, MapArrays
 from .degraded import DegradedItems
 from .glyphs import Glyphs
 from .image_folder import ImageFolder
-from .images import thumbnail, thumbnails
 from .omniglot import Omniglot
 from .pml_datasets import CUB, Cars196, StanfordOnlineProducts
 from .splits import DataSplits, LabelledItems, with_closed_set
@@ -26,7 +25,5 @@ __all__ = [
     "MapArrays",
     "Omniglot",
     "StanfordOnlineProducts",
-    "thumbnail",
-    "thumbnails",
     "with_closed_set",
 ]

@@ -1,17 +1,13 @@
 """Glyphs, the embedded data set: characters in matplotlib's text fonts, rendered in seconds, without a download."""
 
-import os
-import warnings
-from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import numpy as np
-import PIL
 import torch
 from PIL import Image, ImageDraw, ImageFont
 
 from ..checks import check_count, check_range
-from ..files import write_atomically
 from .images import grey_splits
 from .splits import DataSplits, Source
 
@@ -46,8 +42,6 @@ CHARACTERS = {
     },
 }
 
-Arrays = dict[str, np.ndarray]
-RENDERING = 1  # part of the cache's file name: increase it when the same arguments give other images
 OVERSAMPLING = 2  # glyphs are drawn larger and averaged, for soft edges
 FONT_SIZE = 0.62  # relative to the image
 LARGEST_GLYPH = 0.84  # relative to the image, before the affine map; wider glyphs (Ǆ) are shrunk
@@ -55,7 +49,6 @@ ROTATION, SHEAR, SCALE, SHIFT = 0.14, 0.12, 0.1, 0.05  # ± radians, slope, shar
 
 
 def Glyphs(  # noqa: N802  named like a class in configs
-    cache_dir: str | Path | None = None,
     size: int = 32,
     instances: int = 16,
     jitter: float = 1.0,
@@ -67,7 +60,6 @@ def Glyphs(  # noqa: N802  named like a class in configs
 
     A class is a character. Images are float32 in [0, 1], (1, size, size), bright ink on a dark background.
 
-    cache_dir: where to keep the rendered images; None: $XDG_CACHE_HOME/pml_nivmf or ~/.cache/pml_nivmf.
     size: height and width of the images, at least 8.
     instances: images of each character. They cycle through the 16 fonts.
     jitter: scales the random affine map of each image; 0: no map.
@@ -77,35 +69,17 @@ def Glyphs(  # noqa: N802  named like a class in configs
     check_count("size", size, at_least=8)
     check_count("instances", instances, at_least=2)  # retrieval needs a second image
     check_count("seed", seed, at_least=0)
-    jitter = check_range("jitter", jitter)
-    folder = Path(cache_dir or Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "pml_nivmf")).expanduser()
-    # Pillow includes FreeType: another version may draw other pixels.
-    key = f"glyphs-v{RENDERING}-size{size}-instances{instances}-jitter{jitter!r}-seed{seed}-pillow{PIL.__version__}"
-    arrays = _cached(
-        folder / f"{key}.npz",
-        lambda: {part: render(CHARACTERS[part], size, instances, jitter, seed) for part in ("train", "test")},
-    )
-    return grey_splits(_source(arrays["train"]), _source(arrays["test"]), shift, validation_share, seed)
+    check_range("jitter", jitter)
+    train, test = (_source(part, size, instances, jitter, seed) for part in ("train", "test"))
+    return grey_splits(train, test, shift, validation_share, seed)
 
 
-def _source(images: np.ndarray) -> Source:
-    """(classes, instances, size, size) -> items (1, size, size), ordered by class."""
-    classes, instances, *shape = images.shape
-    items = torch.from_numpy(images).reshape(classes * instances, 1, *shape)
-    return Source(items, torch.arange(classes).repeat_interleave(instances))
-
-
-def _cached(path: Path, compute: Callable[[], Arrays]) -> Arrays:
-    try:
-        with np.load(path, allow_pickle=False) as archive:
-            return {part: archive[part] for part in ("train", "test")}
-    except Exception:  # the file does not exist or is damaged, which zip's checksums detect
-        arrays = compute()
-    try:
-        write_atomically(path, lambda file: np.savez_compressed(file, train=arrays["train"], test=arrays["test"]))
-    except OSError as error:
-        warnings.warn(f"the glyphs are not cached: cannot write {path} ({error})", UserWarning, stacklevel=3)
-    return arrays
+@cache  # other data sets of this process, such as that of another loss, use the same images
+def _source(part: str, size: int, instances: int, jitter: float, seed: int) -> Source:
+    """The rendered characters (1, size, size), ordered by class."""
+    images = torch.from_numpy(render(CHARACTERS[part], size, instances, jitter, seed))
+    labels = torch.arange(len(images)).repeat_interleave(instances)
+    return Source(images.reshape(len(labels), 1, size, size), labels)
 
 
 def load_fonts(pixels: int) -> dict[str, ImageFont.FreeTypeFont]:

@@ -3,7 +3,7 @@
 Random transforms draw from torch's global generator, so that a resumed run repeats them.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from operator import methodcaller
 from pathlib import Path
 from typing import Any
@@ -16,12 +16,11 @@ from torch.nn import functional as F
 from torchvision import transforms as T
 
 from ..checks import check_count
-from .splits import DataSplits, LabelledItems, Source, Transform, hold_out_classes, make_splits
+from .splits import DataSplits, Source, Transform, hold_out_classes, make_splits
 
 _TO_RGB = methodcaller("convert", "RGB")
 _NORMALIZE = T.Normalize(mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225))  # ImageNet's
 _LONGEST = 64  # pixels of a thumbnail: enough to recognise a photograph
-_ROUNDING = 1e-3  # how far a denormalised pixel may lie outside [0, 1]
 
 
 class ImagePaths:
@@ -90,28 +89,17 @@ def photo_splits(
     )
 
 
-def thumbnails(items: LabelledItems, indices: Iterable[int], longest: int = _LONGEST) -> np.ndarray:
-    """The items as bytes (n, 1 or 3, height, width), shrunk so that no side is longer than `longest`.
+def thumbnail(image: Tensor, transform: Transform) -> np.ndarray:
+    """An image (1 or 3, height, width) as bytes, shrunk so that no side is longer than 64 pixels.
 
-    Normalisation is undone. Items that are not images raise a ValueError.
+    The normalisation of `transform` is undone, and pixels are clipped to [0, 1]. Other items raise a ValueError.
     """
-    pictures = []
-    for image in (items[index][0] for index in indices):
-        if image.ndim != 3 or image.shape[0] not in (1, 3):
-            raise ValueError(f"an image must have the shape (1 or 3, height, width), got {tuple(image.shape)}")
-        low, high = torch.aminmax(_denormalize(image, items.transform))
-        if low < -_ROUNDING or high > 1 + _ROUNDING:
-            raise ValueError(f"pixels must lie in [0, 1], got [{low:.3g}, {high:.3g}]")
-        pictures.append(thumbnail(image, items.transform, longest))
-    return np.stack(pictures)
-
-
-def thumbnail(image: Tensor, transform: Transform, longest: int = _LONGEST) -> np.ndarray:
-    """One image (1 or 3, height, width) as bytes; the normalisation of `transform` is undone, pixels are clipped."""
+    if image.ndim != 3 or image.shape[0] not in (1, 3):
+        raise ValueError(f"an image must have the shape (1 or 3, height, width), got {tuple(image.shape)}")
     pixels = _denormalize(image, transform)
     height, width = pixels.shape[1:]
-    if max(height, width) > longest:
-        size = [max(1, round(side * longest / max(height, width))) for side in (height, width)]
+    if max(height, width) > _LONGEST:
+        size = [max(1, round(side * _LONGEST / max(height, width))) for side in (height, width)]
         pixels = F.interpolate(pixels[None], size=size, mode="bilinear", antialias=True)[0]
     return (pixels.clamp(0, 1) * 255).round().byte().numpy()
 

@@ -3,7 +3,7 @@
 import numpy as np
 
 from .degraded import DegradedItems
-from .images import thumbnail, thumbnails
+from .images import thumbnail
 from .splits import LabelledItems
 
 KINDS, STRENGTHS = ("crop", "occlude", "blur", "noise"), (0.25, 0.5, 0.75)
@@ -26,7 +26,7 @@ def make_pictures(dataset: LabelledItems, items: dict[str, np.ndarray]) -> dict[
     chosen = choose(items)
     index = np.unique(np.concatenate([*map(np.ravel, chosen.values()), *items["neighbours"][chosen["queries"]]]))
     index = index[index >= 0]
-    images = thumbnails(dataset, index.tolist())
+    images = np.stack([thumbnail(dataset[item][0], dataset.transform) for item in index.tolist()])
     example, strengths = chosen["highest"][len(chosen["highest"]) // 2], (0.0, *STRENGTHS)
     original = [dataset[int(example)]]
     degraded = [[DegradedItems(original, kind, strength)[0][0] for strength in strengths] for kind in KINDS]

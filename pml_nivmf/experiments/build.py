@@ -69,7 +69,7 @@ class Parts:
 
 def build_parts(config: DictConfig) -> Parts:
     """Build all parts, always in the same order: each may draw from the seeded generators."""
-    settings = _plain(config)
+    settings: Any = OmegaConf.to_container(config, resolve=True)
     general, size = settings["general"], settings["model"]["embedding_size"]
     data_parallel.check_batch_size(general["batch_size"])
     device = device_of_rank(pick_device(general["device"]))
@@ -101,7 +101,7 @@ def build_parts(config: DictConfig) -> Parts:
 
 def check_objects(composed: Composed) -> None:
     """Raise a ConfigError, with the file at fault, for unknown classes, arguments and metrics; build nothing."""
-    settings = _plain(composed.config)
+    settings: Any = OmegaConf.to_container(composed.config, resolve=True)
     try:
         for path, kind in _OBJECT_KINDS.items():
             group, _, name = path.partition(".")
@@ -131,12 +131,6 @@ def _autocast(amp: str, device: torch.device) -> Autocast:
     return partial(torch.autocast, device.type, getattr(torch, amp, None), enabled=amp != "off")
 
 
-def _plain(config: DictConfig) -> dict[str, Any]:
-    plain = OmegaConf.to_container(config, resolve=True)
-    assert isinstance(plain, dict)
-    return plain  # type: ignore[return-value]
-
-
 def _with_maps(data: DataSplits, trunk: Any, settings: dict[str, Any]) -> DataSplits:
     """Replace images by stored outputs of the trunk's frozen part, if `model.cached_views` is set."""
     if settings["model"]["cached_views"] is None:
@@ -151,7 +145,7 @@ def _with_maps(data: DataSplits, trunk: Any, settings: dict[str, Any]) -> DataSp
 
 def compute_maps(config: DictConfig) -> None:
     """Compute and store the maps of `model.cached_views`, with a progress bar, before processes need them."""
-    settings = _plain(config)
+    settings: Any = OmegaConf.to_container(config, resolve=True)
     if settings["model"]["cached_views"] is not None and not cached_maps.path_of(settings).exists():
         data = registry.build("dataset", settings["dataset"], "dataset")
         device = pick_device(settings["general"]["device"])

@@ -18,17 +18,14 @@ from typing import Any
 
 import torch
 from omegaconf import DictConfig
-from rich.console import Console
-from rich.table import Table
 from tqdm import tqdm
 
+from ..checks import nearest
 from ..files import write_json, write_text
 from ..reports import tables
 from . import registry, run
 from .build import check_objects, compute_maps
-from .config import COMMAND_LINE, Composed, ConfigError, compose, differences, load_saved, loss_class, nearest
-
-_SHOWN_METRICS = 3  # fit in a terminal of 80 columns; the saved table has all
+from .config import COMMAND_LINE, Composed, ConfigError, compose, differences, loss_class, parse_saved
 
 
 @dataclass(frozen=True)
@@ -84,7 +81,7 @@ def target_class(override: str, classes: Iterable[str], where: str) -> str | Non
         raise ConfigError(f"{where}: general.run_dir is the folder of one run: choose that of several with --dir")
     if group == "loss" and name not in classes:
         hint = "choose losses with --losses, set arguments with loss.ClassName.argument"
-        raise ConfigError(f"{where}: {key}: {hint}{nearest(name, sorted(classes))}")
+        raise ConfigError(f"{where}: {key}: {hint}{nearest(name, classes)}")
     return name if group == "loss" else None
 
 
@@ -104,7 +101,8 @@ def changed_keys(job: Job) -> list[str]:
     """The keys in which the job differs from the run in its folder, if there is one."""
     if not run.is_begun(job.folder):
         return []
-    return differences(job.config, load_saved(job.folder / "config.yaml"), ("general.run_dir", "general.threads"))
+    saved = parse_saved((job.folder / "config.yaml").read_text(), str(job.folder))
+    return differences(job.config, saved, run.MACHINE)
 
 
 def run_jobs(jobs: Sequence[Job], workers: int, plugins: Sequence[str] = (), overwrite: bool = False) -> None:
@@ -183,22 +181,8 @@ def write_results(name: str, jobs: Sequence[Job], folder: Path) -> None:
     from ..reports.page import write_report
 
     rows = tables.summarise([(job.label, json.loads((job.folder / "summary.json").read_text())) for job in jobs])
-    _show(name, rows)
+    tables.print_table(name, rows)
     write_text(folder / "comparison.md", tables.as_markdown(rows) + "\n")
     write_json(folder / "comparison.json", tables.as_json(rows))
     print(f"runs and tables in {folder}")
     print(f"report: {write_report([job.folder for job in jobs], folder / 'report.html')}")
-
-
-def _show(title: str, rows: Sequence[tables.Row]) -> None:
-    """Print the test metrics of losses, mean ± deviation and interval."""
-    metrics = tables.ordered_metrics(rows)[:_SHOWN_METRICS]
-    table = Table(title=f"{title}: test metrics in percent, mean ± deviation\n\\[95% interval of the mean], * best")
-    table.add_column("loss", overflow="fold")  # a long name is broken into lines, a number is not
-    for metric in metrics:
-        table.add_column(tables.short_name(metric), justify="right", no_wrap=True)
-    for row in rows:
-        marks = ["* " if tables.best_loss(rows, metric) == row.loss else "" for metric in metrics]
-        cells = [tables.cell(row, metric).replace(" [", "\n\\[") for metric in metrics]
-        table.add_row(row.loss, *map(str.__add__, marks, cells))
-    Console().print(table)

@@ -16,7 +16,6 @@ differs. `key~OVERRIDE~` replaces instead of merging, `key~DELETE~` removes a ke
 value; configurations run no code and do not read the environment.
 """
 
-import difflib
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
@@ -27,7 +26,8 @@ import yaml
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import ConfigKeyError, OmegaConfBaseException
 
-from ..checks import check_count
+from ..checks import check_count, nearest
+from ..reports.settings import differing
 from .schema import CHECKS, GROUPS, ExperimentConfig
 
 COMMAND_LINE = "command line"
@@ -58,12 +58,6 @@ class Composed:
     seeds: int  # seeds that `compare` runs by default
     sources: dict[str, str]  # dotted key -> file that set it last
     sweep: Any  # the file's section as it is
-
-
-def nearest(name: str, valid: Sequence[str]) -> str:
-    """': did you mean X?', or the list of valid names if none is similar."""
-    close = difflib.get_close_matches(name, list(valid), n=1, cutoff=0.5)
-    return f": did you mean {close[0]!r}?" if close else f": known are {', '.join(sorted(valid)) or 'none'}"
 
 
 def located(error: ConfigError, sources: dict[str, str]) -> ConfigError:
@@ -209,7 +203,7 @@ def _merge(base: dict[str, Any], new: dict[str, Any], source: str, sources: dict
         sources[path] = source
         if key_with_action == key + _DELETE:
             if key not in base:
-                raise ConfigError(f"{source}: cannot delete {path!r}, which is not set{nearest(key, list(base))}")
+                raise ConfigError(f"{source}: cannot delete {path!r}, which is not set{nearest(key, base)}")
             del base[key]
         elif path in GROUPS or isinstance(value, dict):
             value, old = _mapping(value, f"{source}: {path}"), base.get(key)
@@ -255,28 +249,19 @@ def _explained(error: OmegaConfBaseException) -> ConfigError:
     valid = {field.name for field in fields(error.object_type)}  # type: ignore[arg-type]
     if "." not in key:
         valid |= {"groups", *_OPTIONS} - {key}
-    return ConfigError(f"unknown key {key!r}{nearest(key.rpartition('.')[2], sorted(valid))}", key)
+    return ConfigError(f"unknown key {key!r}{nearest(key.rpartition('.')[2], valid)}", key)
 
 
 def to_yaml(config: DictConfig) -> str:
     return OmegaConf.to_yaml(config, resolve=True)
 
 
-def load_saved(path: Path) -> DictConfig:
-    """The configuration of a run folder, checked like any other."""
-    return parse_saved(path.read_text(encoding="utf-8"), str(path))
-
-
 def parse_saved(text: str, source: str) -> DictConfig:
-    """The same from a text, such as a checkpoint's."""
+    """The configuration of a run folder or a checkpoint, checked like any other."""
     values = _parse(text, source)
     return _checked(values, dict.fromkeys(values, source))
 
 
-def differences(first: Any, second: Any, ignore: Sequence[str], path: str = "") -> list[str]:
+def differences(first: DictConfig, second: DictConfig, ignore: Sequence[str]) -> list[str]:
     """Dotted keys in which two configurations differ."""
-    if not isinstance(first, DictConfig) or not isinstance(second, DictConfig):
-        return [] if first == second or path in ignore else [path]
-    paths = {key: f"{path}.{key}" if path else str(key) for key in sorted({*first, *second})}
-    nested = [differences(first.get(key), second.get(key), ignore, inner) for key, inner in paths.items()]
-    return [key for keys in nested for key in keys]
+    return list(differing([OmegaConf.to_container(first), OmegaConf.to_container(second)], ignore))

@@ -17,7 +17,7 @@ import torch
 import torch.distributed as dist
 import tqdm
 
-from ..losses.collectives import rank, world
+from ..losses.collectives import mean_over_ranks, rank, world
 
 _TIMEOUT = datetime.timedelta(minutes=30)  # other ranks wait while rank 0 computes metrics and writes
 Result = TypeVar("Result")
@@ -79,10 +79,7 @@ def first_on_each_machine(work: Callable[[], Result]) -> Result:
 
 def mean(value: float) -> float:
     """Return the mean over all ranks."""
-    total = torch.tensor(value, dtype=torch.float64)
-    if world() > 1:
-        dist.all_reduce(total)
-    return float(total) / world()
+    return float(mean_over_ranks(torch.tensor([value], dtype=torch.float64)))
 
 
 def seed_rank(seed: int, epoch: int) -> None:

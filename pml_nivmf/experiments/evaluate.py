@@ -8,9 +8,10 @@ from pytorch_metric_learning.testers import GlobalEmbeddingSpaceTester
 from torch import Tensor, nn
 from torch.utils.data import Subset
 
+from ..checks import nearest
 from ..losses.collectives import gather_uneven, rank, world
 from ..metrics import ProbabilisticAccuracyCalculator, lower_is_better
-from .config import ConfigError, nearest
+from .config import ConfigError
 from .distributed import is_first, on_first
 
 
@@ -86,7 +87,7 @@ def _check_metric(name: str, key: str) -> None:
         ProbabilisticAccuracyCalculator(include=(name,))  # some names contain a number, such as recall_at_5
     except ValueError:
         known = ProbabilisticAccuracyCalculator().original_function_dict
-        raise ConfigError(f"{key}: unknown metric {name!r}{nearest(name, list(known))}", key=key) from None
+        raise ConfigError(f"{key}: unknown metric {name!r}{nearest(name, known)}", key=key) from None
 
 
 def _build_calculator(

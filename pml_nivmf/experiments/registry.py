@@ -18,8 +18,9 @@ from pytorch_metric_learning import miners, reducers, regularizers, samplers
 from torch import nn
 
 from .. import data, distances, losses, models
+from ..checks import nearest
 from ..losses.softmax import Softmax
-from .config import ConfigError, nearest
+from .config import ConfigError
 
 Factory = Callable[..., Any]
 # For each kind, where its classes are and the type of its objects.
@@ -64,7 +65,7 @@ def register(kind: str, factory: Factory, name: str | None = None) -> Factory:
     """Let configurations name `factory` as an object of `kind`, as in `register("loss", MyLoss)`; returns it."""
     name = name or factory.__name__
     if kind not in _KINDS:
-        raise ConfigError(f"unknown kind {kind!r}{nearest(kind, list(_KINDS))}")
+        raise ConfigError(f"unknown kind {kind!r}{nearest(kind, _KINDS)}")
     if not name[:1].isupper():  # this is how configurations tell objects from other mappings
         raise ConfigError(f"the name of a {kind} must begin with a capital letter, got {name!r}")
     _KINDS[kind][name] = factory
@@ -121,7 +122,7 @@ def _read(kind: str, config: Any, path: str) -> tuple[str, dict[str, Any], str]:
     parameters, accepts_any = _parameters(_KINDS[kind][name])
     for key in arguments or {}:
         if key not in parameters and not accepts_any:
-            message = f"{path}: {name} has no argument {key!r}{nearest(key, sorted(parameters))}"
+            message = f"{path}: {name} has no argument {key!r}{nearest(key, parameters)}"
             raise ConfigError(message, f"{path}.{key}")
         if key in _DECIDED:
             raise ConfigError(f"{path}.{key}: the data and the model decide this: leave it out", f"{path}.{key}")

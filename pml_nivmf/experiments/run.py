@@ -18,7 +18,7 @@ from ..losses.collectives import world
 from . import checkpoint, uncertainty
 from .build import Parts, build_parts
 from .checkpoint import Progress
-from .config import ConfigError, differences, load_saved, parse_saved, to_yaml
+from .config import ConfigError, differences, parse_saved, to_yaml
 from .distributed import is_first, on_first, seed_rank
 from .evaluate import evaluate, test
 from .records import Recorder, environment
@@ -27,8 +27,8 @@ from .train import Trainer, build_trainer, warm_start
 _CONFIG, _SUMMARY, _BEST, _CHECKPOINTS = "config.yaml", "summary.json", "best.pt", "checkpoints"
 # What a run writes after its configuration.
 _OUTPUTS = (_SUMMARY, _BEST, _CHECKPOINTS, "history.json", uncertainty.ITEMS, uncertainty.PICTURES)
-# A run may be resumed with these changed; with any other change it would be another run.
-_MAY_CHANGE = ("general.epochs", "general.run_dir", "general.threads", "general.device", "general.num_workers")
+# Where and how a run is computed. It may be resumed with these changed; with others it would be another run.
+MACHINE = ("general.run_dir", "general.threads", "general.device", "general.num_workers")
 
 OnEpoch = Callable[[dict[str, Any]], bool]
 
@@ -201,11 +201,11 @@ def _finished_summary(folder: Path) -> dict[str, Any] | None:
 def _load(folder: Path) -> tuple[DictConfig, dict[str, Any] | None]:
     """Return the configuration and the newest checkpoint of an unfinished run."""
     remove_partial(folder)
-    config = load_saved(folder / _CONFIG)
+    config = parse_saved((folder / _CONFIG).read_text(), str(folder / _CONFIG))
     state = checkpoint.load_newest(folder / _CHECKPOINTS)
     if state is not None:
         saved = parse_saved(state["config"], f"{folder}: the checkpoint")
-        changed = differences(config, saved, ignore=_MAY_CHANGE)
+        changed = differences(config, saved, ignore=("general.epochs", *MACHINE))
         if changed:
             raise ConfigError(f"{folder / _CONFIG} differs from the checkpoint's configuration in {', '.join(changed)}")
     return config, state

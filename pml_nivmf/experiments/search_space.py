@@ -13,8 +13,9 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from optuna.trial import BaseTrial, FixedTrial
 
+from ..checks import nearest
 from . import compare, registry
-from .config import ConfigError, compose, experiment_name, find_variant, loss_class, nearest
+from .config import ConfigError, compose, experiment_name, find_variant, loss_class
 
 _GRID_DEFAULTS = {"pruner": "none", "trials": sys.maxsize}  # the number of combinations is the limit
 
@@ -168,7 +169,7 @@ def _check(search: LossSearch, where: str) -> None:
 def _check_searched(keys: Iterable[str], searched: Collection[str], where: str) -> None:
     for key in keys:
         if key not in searched:
-            raise ConfigError(f"{where}: {key!r} is not searched{nearest(str(key), sorted(searched))}")
+            raise ConfigError(f"{where}: {key!r} is not searched{nearest(str(key), searched)}")
 
 
 def describe(search: LossSearch) -> str:

@@ -25,11 +25,12 @@ from sqlalchemy import event
 from tqdm import tqdm
 
 from ..files import write_json, write_text
+from ..reports.settings import differing
+from ..reports.tables import search_markdown
 from . import compare, run
-from .config import ConfigError, differences, experiment_name
+from .config import ConfigError, experiment_name
 from .search_space import LossSearch, decode
 
-_HARDWARE = ("general.run_dir", "general.threads", "general.device", "general.num_workers")  # may change in a sweep
 _HEARTBEAT_SECONDS, _GRACE_SECONDS = 10, 30  # a trial without a heartbeat for that long is queued again
 _WAIT_SECONDS = 2.0  # between looks at a storage where other processes run all remaining trials
 _LOCK_SECONDS = 60  # to wait for another process's SQLite transaction
@@ -88,7 +89,7 @@ def _begin(plan: LossSearch, storage: str, overwrite: bool) -> optuna.Study:
     settings: Any = OmegaConf.to_container(plan.base, resolve=True)
     settings["sweep"] = {"seeds": plan.section.seeds, "space": {key: list(p) for key, p in plan.space.items()}}
     saved = study.user_attrs.get("settings", settings)
-    if changed := differences(OmegaConf.create(settings), OmegaConf.create(saved), _HARDWARE):
+    if changed := differing([settings, saved], run.MACHINE):
         remedy = "choose another --dir or --storage, or pass --overwrite"
         raise ConfigError(f"{plan.study} was begun with another {', '.join(changed)}: {remedy}")
     study.set_user_attr("settings", settings)
@@ -237,19 +238,24 @@ def reproduce(
 
 
 def write_results(results: Sequence[SearchResult], folder: Path) -> None:
-    """Save sweep.json, sweep.md and the figure, and print the table."""
+    """Save sweep.json, sweep.md and Optuna's figure of each loss, and print the table."""
+    from matplotlib import pyplot
+
     from ..reports.figures.saving import save
-    from ..reports.figures.search import search_figure
 
     plan, losses = results[0].plan, [_summary(result) for result in results]
     name, score = experiment_name(plan.experiment), f"validation_{plan.base.evaluation.select}"
     search = {"experiment": name, "sampler": plan.section.sampler, "seeds_per_trial": plan.section.seeds}
     write_json(folder / "sweep.json", search | {"score": score, "losses": losses})
-    save(search_figure(losses, score), folder / "sweep")
-    titles = ["| loss | trials | best score in percent | best settings |", "|---|---|---|---|"]
-    table = "\n".join([*titles, *map(_row, losses)])
+    for result in results:
+        study = optuna.create_study(direction="maximize")
+        study.add_trials(result.trials)
+        optuna.visualization.matplotlib.plot_slice(study, target_name=score)
+        save(pyplot.gcf(), folder / f"sweep-{result.plan.name}")
+        pyplot.close()
+    table = search_markdown(losses)
     write_text(folder / "sweep.md", table + "\n")
-    print(f"{name}: {score}\n{table}\ntrials, table and figure in {folder}")
+    print(f"{name}: {score}\n{table}\ntrials, table and figures in {folder}")
 
 
 def _summary(result: SearchResult) -> dict[str, Any]:
@@ -268,10 +274,3 @@ def _summary(result: SearchResult) -> dict[str, Any]:
             for trial in result.trials
         ],
     }
-
-
-def _row(loss: dict[str, Any]) -> str:
-    best = loss["best"] or {"score": math.nan, "values": {}}
-    numbers = {key: f"{value:.4g}" if isinstance(value, float) else value for key, value in best["values"].items()}
-    settings = ", ".join(f"{key}={value}" for key, value in numbers.items())
-    return f"| {loss['loss']} | {loss['finished']} | {100 * best['score']:.2f} | {settings} |"

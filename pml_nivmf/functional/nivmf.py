@@ -107,11 +107,9 @@ def _exponent(points: Tensor, terms: NivMFTerms, pairing: Pairing, temperature: 
     """The part of log ρ(x)/t that depends on x."""
     squared = pairing.product(points.square(), terms.weight)  # ‖Kx‖²
     numerator = pairing.product(points, terms.pull)
-    jacobian = (
-        terms.jacobian / torch.as_tensor(temperature, dtype=points.dtype, device=points.device)
-        if terms.jacobian
-        else None
-    )
+    jacobian = None
+    if terms.jacobian:
+        jacobian = terms.jacobian / torch.as_tensor(temperature, dtype=points.dtype, device=points.device)
     return _Exponent.apply(numerator, squared, terms.inverse_length / temperature, jacobian)
 
 

@@ -4,7 +4,6 @@ import contextlib
 import copy
 import re
 from collections.abc import Collection, Iterator
-from difflib import get_close_matches
 from pathlib import Path
 from textwrap import shorten
 from typing import Any
@@ -13,6 +12,8 @@ import timm
 from timm.models import load_state_dict
 from torch import Tensor, nn
 from torchvision import models
+
+from ..checks import nearest
 
 # A trunk returns pooled features, and files are loaded through weights_file, without running pickled code.
 _NOT_ALLOWED_IN_TIMM = ("num_classes", "features_only", "pretrained_cfg", "pretrained_cfg_overlay", "checkpoint_path")
@@ -195,9 +196,7 @@ def _download_errors(library: str, name: str) -> Iterator[None]:
 
 def _check_name(library: str, name: str, known: Collection[str]) -> None:
     if name not in known:
-        similar = get_close_matches(name, known, n=5, cutoff=0.5)
-        hint = f": did you mean {', '.join(similar)}?" if similar else ""
-        raise ValueError(f"{library} has no model {name!r}{hint}")
+        raise ValueError(f"{library} has no model {name!r}{nearest(name, known)}")
 
 
 def _read(file: str | Path) -> dict[str, Tensor]:

@@ -13,7 +13,7 @@ from jinja2 import Environment, StrictUndefined
 from scipy import stats
 
 from . import recorded
-from .tables import best_loss, short_name, summarise
+from .tables import as_markdown, short_name, summarise
 
 
 def write_page(folder: Path) -> str:
@@ -29,18 +29,13 @@ class _Numbers:
         self.runs, self.searches = recorded.read(folder)
 
     def table(self, place: str, *columns: str) -> str:
-        metrics = [column.partition(":")[0] for column in columns]
-        titles = [column.partition(":")[2] or short_name(column) for column in columns]
-        lines = [_line("loss", *titles, "seeds", "s/run"), "|---" * (len(columns) + 3) + "|"]
+        names = [column.partition(":") for column in columns]
+        titles = {metric: title or short_name(metric) for metric, _, title in names}
         summaries = []
         for run in self._runs(place):
-            test = {name: float(run[name] or "nan") for name in metrics}
+            test = {name: float(run[name] or "nan") for name in titles}
             summaries.append((run["variant"], {"seconds": float(run["seconds"]), "test": test}))
-        rows = summarise(summaries)
-        for row in rows:
-            cells = [f"**{row.metrics[m]}**" if best_loss(rows, m) == row.loss else row.metrics[m] for m in metrics]
-            lines.append(_line(row.loss, *cells, row.seeds, f"{row.seconds:.0f}"))
-        return "\n".join(lines)
+        return as_markdown(summarise(summaries), titles)
 
     def gap(self, place: str, first: str, second: str, metric: str) -> str:
         a, b = ([float(run[metric]) for run in self._runs(place, variant)] for variant in (first, second))
@@ -54,7 +49,3 @@ class _Numbers:
         if not runs:
             raise ValueError(f"RESULTS.template.md: there are no runs of {variant or 'any loss'} in {place}")
         return runs
-
-
-def _line(*cells: object) -> str:
-    return f"| {' | '.join(map(str, cells))} |"

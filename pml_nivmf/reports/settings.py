@@ -13,7 +13,7 @@ import yaml
 from .run_folders import RunSet, run_folders_in
 
 _VERSIONS = ("pml_nivmf", "git_commit", "python", "platform", "cuda")
-_NOT_SETTINGS = ("general.seed", "general.run_dir", "general.threads")
+NOT_SETTINGS = ("general.seed", "general.run_dir", "general.threads")
 
 
 def environment(runs: RunSet) -> dict[str, list[Any]]:
@@ -53,18 +53,20 @@ def described(value: Any) -> str:
     return f"{name} ({_listed(arguments)})" if arguments else str(name)
 
 
-def differing(configs: Sequence[Any], path: str = "") -> dict[str, list[Any]]:
-    """The values in which configurations differ; a missing value is None.
+def differing(configs: Sequence[Any], ignore: Sequence[str] = NOT_SETTINGS, path: str = "") -> dict[str, list[Any]]:
+    """The values in which configurations differ, by dotted key; a missing value is None.
 
     Objects {ClassName: arguments} of different classes are one difference, not one for each argument.
     """
-    if path in _NOT_SETTINGS or all(config == configs[0] for config in configs):
+    if path in ignore or all(config == configs[0] for config in configs):
         return {}
     names = dict.fromkeys(name for config in configs if isinstance(config, dict) for name in config)
     if not all(isinstance(config, dict) for config in configs) or (all(map(_is_object, configs)) and len(names) > 1):
         return {path: list(configs)}
-    parts = [differing([config.get(name) for config in configs], f"{path}.{name}".lstrip(".")) for name in names]
-    return {key: values for part in parts for key, values in part.items()}
+    result: dict[str, list[Any]] = {}
+    for name in names:
+        result |= differing([config.get(name) for config in configs], ignore, f"{path}.{name}".lstrip("."))
+    return result
 
 
 def _is_object(value: Any) -> bool:

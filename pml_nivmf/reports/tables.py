@@ -3,11 +3,13 @@
 import math
 import re
 import statistics
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from itertools import groupby
 from typing import Any, NamedTuple
 
+from rich.console import Console
+from rich.table import Table
 from scipy.stats import t as student_t
 
 from ..files import finite
@@ -27,6 +29,7 @@ _TITLES = {
     "excess_aurc(.*)": "E-AURC ({})",
     r"recall_at_coverage_(\d+)(.*)": "R@1 at {}% ({})",
 }
+_SHOWN_METRICS = 3  # fit in a terminal of 80 columns
 _SCORES = {"": "norm", "_similarity": "similarity", "_ppk": "PPK"}
 
 
@@ -65,9 +68,6 @@ class Estimate:
 
     def _written(self, value: float, digits: int) -> str:
         return f"{100 * value if self.percent else value:.{digits}f}"
-
-    def as_json(self) -> dict[str, float | None]:
-        return {"mean": self.mean, "deviation": self.deviation, "half_width_95": self.half_width}
 
     def overlaps(self, other: "Estimate") -> bool:
         """Whether the intervals overlap; an estimate of one seed has none."""
@@ -130,23 +130,52 @@ def best_loss(rows: Sequence[Row], metric: str) -> str | None:
     return pick(means, key=means.__getitem__) if means else None
 
 
-def as_markdown(rows: Sequence[Row]) -> str:
-    """Estimates as mean ± deviation [95% interval] in percent, with the best mean of each metric in bold."""
-    metrics = ordered_metrics(rows)
-    lines = ["| loss | " + " | ".join(metrics) + " | seeds | s/run |", "|---" * (len(metrics) + 3) + "|"]
+def as_markdown(rows: Sequence[Row], titles: Mapping[str, str] | None = None) -> str:
+    """Estimates as mean ± deviation [95% interval] in percent, with the best mean of each metric in bold.
+
+    titles: the metrics to show, with the titles of their columns; None shows all of them.
+    """
+    titles = titles or {metric: metric for metric in ordered_metrics(rows)}
+    lines = [_line("loss", *titles.values(), "seeds", "s/run"), "|---" * (len(titles) + 3) + "|"]
     for row in rows:
-        bold = [row.loss == best_loss(rows, metric) and len(rows) > 1 for metric in metrics]
-        texts = [cell(row, metric) for metric in metrics]
-        cells = [f"**{text}**" if best else text for text, best in zip(texts, bold, strict=True)]
-        lines.append(f"| {row.loss} | " + " | ".join(cells) + f" | {row.seeds} | {row.seconds:.1f} |")
+        texts = {metric: cell(row, metric) for metric in titles}
+        cells = [f"**{text}**" if row.loss == best_loss(rows, metric) else text for metric, text in texts.items()]
+        lines.append(_line(row.loss, *cells, row.seeds, f"{row.seconds:.0f}"))
     return "\n".join(lines)
 
 
+def _line(*cells: object) -> str:
+    return f"| {' | '.join(map(str, cells))} |"
+
+
 def as_json(rows: Sequence[Row]) -> Any:
-    """What `as_markdown` shows; a mean without any value is null."""
-    tests = [{metric: estimate.as_json() for metric, estimate in row.metrics.items()} for row in rows]
-    heads = [{"loss": row.loss, "seeds": row.seeds, "seconds": row.seconds} for row in rows]
-    return finite([head | {"test": test} for head, test in zip(heads, tests, strict=True)])
+    """The rows as plain data; a mean without any value is null."""
+    return finite([asdict(row) for row in rows])
+
+
+def print_table(title: str, rows: Sequence[Row]) -> None:
+    """Print the most important metrics."""
+    metrics = ordered_metrics(rows)[:_SHOWN_METRICS]
+    table = Table(title=f"{title}: test metrics in percent, mean ± deviation\n\\[95% interval of the mean], * best")
+    table.add_column("loss", overflow="fold")  # a long name is broken into lines, a number is not
+    for metric in metrics:
+        table.add_column(short_name(metric), justify="right", no_wrap=True)
+    for row in rows:
+        marks = ["* " if best_loss(rows, metric) == row.loss else "" for metric in metrics]
+        cells = [cell(row, metric).replace(" [", "\n\\[") for metric in metrics]
+        table.add_row(row.loss, *map(str.__add__, marks, cells))
+    Console().print(table)
+
+
+def search_markdown(losses: Sequence[dict[str, Any]]) -> str:
+    """The best trial of each loss in sweep.json."""
+    lines = [_line("loss", "trials", "best score in percent", "best settings"), "|---" * 4 + "|"]
+    for loss in losses:
+        best = loss["best"] or {"score": math.nan, "values": {}}
+        numbers = {key: f"{value:.4g}" if isinstance(value, float) else value for key, value in best["values"].items()}
+        settings = ", ".join(f"{key}={value}" for key, value in numbers.items())
+        lines.append(_line(loss["loss"], loss["finished"], f"{100 * best['score']:.2f}", settings))
+    return "\n".join(lines)
 
 
 class Column(NamedTuple):

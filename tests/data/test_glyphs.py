@@ -1,6 +1,5 @@
-"""The embedded data set: which characters, how they look, and the cache."""
+"""The embedded data set: which characters, and how they look."""
 
-import os
 import unicodedata
 from collections import Counter
 from itertools import combinations
@@ -18,8 +17,8 @@ from pml_nivmf.data.glyphs import CHARACTERS, FONTS, load_fonts, render
 
 
 @pytest.fixture(scope="module")
-def splits(tmp_path_factory):
-    return Glyphs(cache_dir=tmp_path_factory.mktemp("glyphs"))
+def splits():
+    return Glyphs()
 
 
 @pytest.fixture
@@ -96,39 +95,6 @@ def test_jitter_differs_between_instances_and_not_with_other_classes():
     assert np.array_equal(render({FONTS: "0", **groups}, 32, 6, 1.0, 0)[1], moved)
 
 
-def test_the_cache_is_used(few, tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    first = Glyphs(instances=2)
-    monkeypatch.setattr(glyphs, "render", lambda *_: pytest.fail("rendered again"))
-    assert torch.equal(images(first.test), images(Glyphs(instances=2, shift=0).test))
-
-
-@pytest.mark.parametrize("change", [{"size": 24}, {"instances": 3}, {"jitter": 0.5}, {"seed": 1}])
-def test_arguments_that_change_images_have_their_own_cache_file(few, tmp_path, change):
-    arguments = {"cache_dir": tmp_path, "size": 20, "instances": 2}
-    Glyphs(**arguments)
-    Glyphs(**(arguments | change))
-    assert len(os.listdir(tmp_path)) == 2
-
-
-def test_a_damaged_cache_file_is_replaced(few, tmp_path):
-    first = images(Glyphs(cache_dir=tmp_path, instances=4).test)
-    (file,) = tmp_path.iterdir()
-    whole = file.read_bytes()
-    middle = len(whole) // 2
-    flipped = whole[:middle] + bytes(255 - byte for byte in whole[middle : middle + 40]) + whole[middle + 40 :]
-    for damaged in (b"", whole[:middle], flipped):
-        file.write_bytes(damaged)
-        assert torch.equal(images(Glyphs(cache_dir=tmp_path, instances=4).test), first)
-        assert file.read_bytes() == whole
-
-
-def test_a_cache_folder_that_cannot_be_written(few, tmp_path):
-    (tmp_path / "file").write_text("not a folder")
-    with pytest.warns(UserWarning, match="the glyphs are not cached: cannot write"):
-        assert Glyphs(cache_dir=tmp_path / "file", instances=2).num_classes == 6
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -138,6 +104,6 @@ def test_a_cache_folder_that_cannot_be_written(few, tmp_path):
         ({"shift": 1.5}, "shift must be an integer of at least 0, got 1.5"),
     ],
 )
-def test_invalid_arguments(few, tmp_path, arguments, message):
+def test_invalid_arguments(few, arguments, message):
     with pytest.raises(ValueError, match=message):
-        Glyphs(cache_dir=tmp_path, **arguments)
+        Glyphs(**arguments)

@@ -6,16 +6,10 @@ import torch
 from PIL import Image
 from torchvision import transforms as T
 
-from pml_nivmf.data import LabelledItems, thumbnail, thumbnails
-from pml_nivmf.data.images import ImagePaths, RandomShift, photo_splits
+from pml_nivmf.data.images import ImagePaths, RandomShift, photo_splits, thumbnail
 from pml_nivmf.data.splits import Source
 
 from .fakes import write_image
-
-
-def items(raw, transform):
-    labels = torch.zeros(len(raw), dtype=torch.long)
-    return LabelledItems(Source(raw, labels), torch.ones_like(labels, dtype=torch.bool), transform)
 
 
 def photos(crop_size=224, resize=256):
@@ -69,24 +63,24 @@ def test_random_shift_moves_by_up_to_its_pixels():
 
 
 def test_thumbnails_of_grey_images_are_their_bytes():
-    raw = torch.randint(0, 256, (5, 1, 28, 28), dtype=torch.uint8)
-    assert np.array_equal(thumbnails(items(raw, lambda image: image.float() / 255), [4, 0]), raw[[4, 0]].numpy())
+    raw = torch.randint(0, 256, (1, 28, 28), dtype=torch.uint8)
+    assert np.array_equal(thumbnail(raw.float() / 255, lambda image: image), raw.numpy())
 
 
 def test_thumbnails_of_photographs_are_denormalised_and_shrunk_in_proportion():
-    photo = Image.fromarray(np.random.default_rng(0).integers(0, 256, (40, 80, 3), dtype=np.uint8))
+    photo = Image.fromarray(np.random.default_rng(0).integers(0, 256, (30, 60, 3), dtype=np.uint8))
     to_tensor = T.Compose([T.ToTensor(), T.Normalize((0.5, 0.4, 0.3), (0.2, 0.1, 0.3))])
-    whole = thumbnails(items([photo], to_tensor), [0], longest=80)
-    assert np.abs(whole[0].transpose(1, 2, 0).astype(int) - np.asarray(photo)).max() <= 1
-    assert thumbnails(items([photo], to_tensor), [0], longest=20).shape == (1, 3, 10, 20)
+    whole = thumbnail(to_tensor(photo), to_tensor)
+    assert np.abs(whole.transpose(1, 2, 0).astype(int) - np.asarray(photo)).max() <= 1
+    assert thumbnail(to_tensor(photo.resize((200, 100))), to_tensor).shape == (3, 32, 64)
     noisy = to_tensor(photo) + 100
     assert (thumbnail(noisy, to_tensor) == 255).all()  # clipped
 
 
 @pytest.mark.parametrize(
     ("raw", "message"),
-    [(torch.zeros(1, 4), r"got \(4,\)"), (torch.zeros(1, 2, 3, 3), "1 or 3"), (torch.full((1, 1, 3, 3), 2.0), r"2\]")],
+    [(torch.zeros(4), r"got \(4,\)"), (torch.zeros(2, 3, 3), "1 or 3")],
 )
 def test_items_without_a_thumbnail(raw, message):
     with pytest.raises(ValueError, match=message):
-        thumbnails(items(raw, lambda image: image), [0])
+        thumbnail(raw, lambda image: image)

@@ -17,7 +17,7 @@ from optuna.trial import TrialState
 
 from pml_nivmf import cli
 from pml_nivmf.experiments import compare, run, search_space, sweep
-from pml_nivmf.experiments.config import ConfigError, compose, load_saved
+from pml_nivmf.experiments.config import ConfigError, compose, parse_saved
 from pml_nivmf.reports import recorded
 
 from ..data import fakes
@@ -290,12 +290,12 @@ def test_best_settings_are_reproduced_with_new_seeds(write, tmp_path, in_process
     assert [summary for summary in summaries.values() if "test" in summary] == best
     (row,) = json.loads((folder / "comparison.json").read_text())
     recalls = [summary["test"]["recall_at_1"] for summary in best]
-    assert row["test"]["recall_at_1"]["mean"] == pytest.approx(np.mean(recalls))
-    config = load_saved(folder / "el_vmf" / "best" / "seed-1000" / "config.yaml")
+    assert row["metrics"]["recall_at_1"]["mean"] == pytest.approx(np.mean(recalls))
+    config = parse_saved((folder / "el_vmf" / "best" / "seed-1000" / "config.yaml").read_text(), "the run")
     assert config.optimizers.proxy_lr == pytest.approx(loss["best"]["values"]["optimizers.proxy_lr"])
     assert f"{loss['best']['values']['optimizers.proxy_lr']:.4g}" in (folder / "sweep.md").read_text()
     assert "tiny: validation_mean_average_precision_at_r" in output
-    assert imread(folder / "sweep.png")[..., :3].std() > 0.05, "there is something to see"
+    assert imread(folder / "sweep-el_vmf.png")[..., :3].std() > 0.05, "there is something to see"
     tuned = recorded.collect_tuned(folder)["features"]
     assert (tuned["sampler"], tuned["losses"]["el_vmf"]["trials"]) == ("tpe", 2)
 

@@ -158,7 +158,7 @@ def test_files_that_are_not_state_dicts(tmp_path, capsys):
     ("build", "message"),
     [
         (lambda: TimmTrunk("resnet5O", pretrained=False), "timm has no model 'resnet5O': did you mean .*resnet50"),
-        (lambda: TorchvisionTrunk("googlnet"), "torchvision has no model 'googlnet': did you mean googlenet"),
+        (lambda: TorchvisionTrunk("googlnet"), "torchvision has no model 'googlnet': did you mean 'googlenet'"),
         (lambda: TorchvisionTrunk(pretrained="IMAGENET1K_V9"), "no weights 'IMAGENET1K_V9' of googlenet"),
         (lambda: TimmTrunk("resnet18", pretrained=False, num_classes=10), "TimmTrunk does not take num_classes"),
         (lambda: TimmTrunk("resnet18", checkpoint_path="file.pth"), "does not take checkpoint_path: .*weights_file"),

@@ -32,7 +32,7 @@ def test_missing_values():
     assert tables.best_loss(table, "recall_at_1") == "c"
     assert "| b | – |" in tables.as_markdown(table)
     rows_read = json.loads(json.dumps(tables.as_json(table), allow_nan=False))
-    assert rows_read[1]["test"]["recall_at_1"]["mean"] is None
+    assert rows_read[1]["metrics"]["recall_at_1"]["mean"] is None
     assert tables.best_loss(rows(a=[None], b=[None]), "recall_at_1") is None
 
 

@@ -8,7 +8,9 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import ScalarFormatter
 
 from ...distributions import NonIsotropicVonMisesFisher, VonMisesFisher
-from ...functional import log_vmf_normalizer, relative_log_normalizer
+from ...functional import log_vmf_normalizer
+from ...functional.pairing import ROWWISE
+from ...functional.ppk import relative_ppk_distance
 from .sphere import Panel, densities_on_sphere
 from .style import BLACK, MAP, new_figure, series_style, styled
 
@@ -87,13 +89,10 @@ def draw_distances(dim: int = 128) -> Figure:
 
 
 def bhattacharyya(angle: np.ndarray, norm: np.ndarray, proxy_norm: float, dim: int) -> np.ndarray:
-    """r(½‖ν_z + ν_p‖) − ½·(r(‖ν_z‖) + r(‖ν_p‖)) of an embedding at `angle` degrees with `norm`, (norms, angles)."""
-    cosine, length = np.cos(np.radians(angle)), norm[:, None]
-    of_sum = np.sqrt((length - proxy_norm) ** 2 + 2 * length * proxy_norm * (1 + cosine))
-    middle, query, proxy = (
-        relative_log_normalizer(torch.as_tensor(value), dim) for value in (of_sum / 2, length, np.float64(proxy_norm))
-    )
-    return (middle - (query + proxy) / 2).numpy()
+    """The distance to a proxy from embeddings at `angle` degrees with `norm`, (norms, angles)."""
+    turn, axes = np.radians(angle), torch.eye(2, dim, dtype=torch.double)
+    query = torch.from_numpy(norm[:, None, None] * np.stack([np.cos(turn), np.sin(turn)], axis=-1)) @ axes
+    return relative_ppk_distance(query, proxy_norm * axes[0], 0.5, ROWWISE).numpy()
 
 
 @styled

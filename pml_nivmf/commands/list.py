@@ -1,16 +1,13 @@
-"""`pml-nivmf list`: all experiments and variants, one per line with a description."""
+"""List experiments, datasets, models and losses, one per line with a description."""
 
 import argparse
 
-from .shared import Commands
+
+def add_arguments(command: argparse.ArgumentParser) -> None:
+    """This command has none."""
 
 
-def add(commands: Commands) -> None:
-    command = commands.add_parser("list", help="list experiments, datasets, models and losses")
-    command.set_defaults(run=_list)
-
-
-def _list(options: argparse.Namespace) -> int:
+def run(options: argparse.Namespace) -> None:
     from ..experiments.config import find_variant, variant_names
 
     for group in ("experiment", "dataset", "model", "loss", "miner", "optimizers", "schedule"):
@@ -19,4 +16,3 @@ def _list(options: argparse.Namespace) -> int:
             line = find_variant(group, name).read_text(encoding="utf-8").partition("\n")[0]
             description = line.removeprefix("# ").removeprefix("description: ").strip('"')
             print(f"  {name:<26} {description}")
-    return 0
