@@ -4,9 +4,8 @@ Finished runs in the folder are reused, unfinished ones resumed.
 """
 
 import argparse
-from pathlib import Path
 
-from .shared import add_parallel, count, load_plugins, refuse_torchrun
+from .shared import add_parallel, count, load_plugins, refuse_torchrun, results_folder
 
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
@@ -25,9 +24,9 @@ def run(options: argparse.Namespace) -> None:
     names = {config.experiment_name(text): text for text in options.overrides if text not in overrides}
     if not names or len(names) + len(overrides) < len(options.overrides):
         raise ValueError("name one or more experiments with different names (see `pml-nivmf list`)")
-    folder = Path(options.dir or "runs")
+    folders = {name: results_folder(options, text, overrides) for name, text in names.items()}
     plans = {
-        name: compare.plan(experiment, options.losses, options.seeds, overrides, folder / name, options.vary)
+        name: compare.plan(experiment, options.losses, options.seeds, overrides, folders[name], options.vary)
         for name, experiment in names.items()
     }
     jobs = [job for plan in plans.values() for job in plan]
@@ -38,4 +37,4 @@ def run(options: argparse.Namespace) -> None:
         return
     compare.run_jobs(jobs, options.jobs, options.plugin, options.overwrite)
     for name, plan in plans.items():
-        compare.write_results(name, plan, folder / name)
+        compare.write_results(name, plan, folders[name])

@@ -16,7 +16,7 @@ from .shared import add_plugin, load_plugins
 def add_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument("experiment", nargs="?", help="a name from `pml-nivmf list`, or the path of a YAML file")
     command.add_argument("overrides", nargs="*", metavar="key=value", help="changes to the configuration")
-    command.add_argument("--resume", metavar="RUN_DIR", help="continue an interrupted run")
+    command.add_argument("--resume", metavar="RUN_DIR", help="continue a run; general.epochs=N trains it for longer")
     command.add_argument("--dry-run", action="store_true", help="print the composed configuration and stop")
     command.add_argument("--overwrite", action="store_true", help="start again in a folder that contains a run")
     add_plugin(command)
@@ -28,10 +28,11 @@ def run(options: argparse.Namespace) -> None:
 
     load_plugins(options)
     if options.resume:
-        if options.experiment or options.dry_run:
+        overrides = [text for text in (options.experiment, *options.overrides) if text]
+        if options.dry_run or not all("=" in text for text in overrides):
             raise ValueError("--resume takes its configuration from the run folder: omit the experiment and --dry-run")
         folder = Path(options.resume)
-        return _execute(lambda: resume(folder), folder, options.plugin)
+        return _execute(lambda: resume(folder, overrides), folder, options.plugin)
     if not options.experiment:
         raise ValueError("name an experiment (see `pml-nivmf list`) or a run to --resume")
     composed = config.compose(options.experiment, options.overrides)
@@ -39,18 +40,22 @@ def run(options: argparse.Namespace) -> None:
     if options.dry_run:
         print(config.to_yaml(composed.config), end="")
         return
-    folder = _run_folder(composed)
+    folder = _run_folder(composed, options)
     try:
         _execute(lambda: start(composed.config, folder, options.overwrite), folder, options.plugin)
     except config.ConfigError as error:
         raise config.located(error, composed.sources) from error
 
 
-def _run_folder(composed: Any) -> Path:
+def _run_folder(composed: Any, options: argparse.Namespace) -> Path:
+    from ..experiments.config import name_with_overrides
+    from ..experiments.run import MACHINE
+
     general = composed.config.general
     if general.run_dir is not None:
         return Path(general.run_dir).expanduser()  # shells do not expand ~ after `=`
-    return Path("runs") / composed.name / Path(composed.loss_variant).stem / f"seed-{general.seed}"
+    name = name_with_overrides(options.experiment, options.overrides, MACHINE)
+    return Path("runs") / name / Path(composed.loss_variant).stem / f"seed-{general.seed}"
 
 
 def _execute(work: Callable[[], dict[str, Any]], folder: Path, plugins: Sequence[str]) -> None:

@@ -2,6 +2,8 @@
 
 import argparse
 import os
+from collections.abc import Sequence
+from pathlib import Path
 
 
 def add_plugin(command: argparse.ArgumentParser) -> None:
@@ -27,11 +29,21 @@ def load_plugins(options: argparse.Namespace) -> None:
 def add_parallel(command: argparse.ArgumentParser) -> None:
     """Options of commands that run several losses in parallel."""
     command.add_argument("--losses", type=names, default=[], help="variants or YAML files (default: the experiment's)")
-    command.add_argument("--dir", metavar="FOLDER", help="where runs and tables go (default: below runs/)")
+    command.add_argument("--dir", metavar="FOLDER", help="runs and tables go to FOLDER/NAME (default: runs/NAME-…)")
     command.add_argument("--jobs", type=count, default=os.cpu_count(), help="runs at a time (default: number of cores)")
     command.add_argument("--dry-run", action="store_true", help="print what would run and stop")
     command.add_argument("--overwrite", action="store_true", help="run again what is in the folder")
     add_plugin(command)
+
+
+def results_folder(options: argparse.Namespace, experiment: str, overrides: Sequence[str], *parents: str) -> Path:
+    """DIR/NAME, or else a folder below runs/ that is named after the experiment and what overrides change."""
+    from ..experiments.config import experiment_name, name_with_overrides
+    from ..experiments.run import MACHINE
+
+    if options.dir:
+        return Path(options.dir) / experiment_name(experiment)
+    return Path("runs", *parents) / name_with_overrides(experiment, overrides, MACHINE)
 
 
 def names(text: str) -> list[str]:

@@ -4,9 +4,8 @@ The space is in the experiment's `sweep` section. The same command continues a s
 """
 
 import argparse
-from pathlib import Path
 
-from .shared import add_parallel, count, load_plugins, refuse_torchrun
+from .shared import add_parallel, count, load_plugins, refuse_torchrun, results_folder
 
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
@@ -19,7 +18,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    from ..experiments import config, search_space, sweep
+    from ..experiments import search_space, sweep
 
     refuse_torchrun()
     load_plugins(options)
@@ -27,7 +26,7 @@ def run(options: argparse.Namespace) -> None:
     if options.dry_run:
         print(*map(search_space.describe, plans), sep="\n")
         return
-    folder = Path(options.dir or Path("runs") / "sweeps" / config.experiment_name(options.experiment))
+    folder = results_folder(options, options.experiment, options.overrides, "sweeps")
     storage = options.storage or f"sqlite:///{(folder / 'study.db').absolute()}"
     results = sweep.run_searches(plans, folder, storage, options.overwrite, options.jobs, options.plugin)
     results = [sweep.run_finals(result, folder, options.jobs, options.plugin) for result in results]

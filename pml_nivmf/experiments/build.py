@@ -50,6 +50,7 @@ class Parts:
     testers: dict[str, Tester]  # of the splits validation and test
     device: torch.device
     autocast: Autocast  # the context in which trunk and head run
+    degradation: bool | None  # see EvaluationConfig
     scaler: torch.amp.GradScaler | None = None  # for float16 gradients, which underflow otherwise
 
     def modules(self) -> dict[str, nn.Module]:
@@ -95,6 +96,7 @@ def build_parts(config: DictConfig) -> Parts:
         testers=build_testers(settings, device, autocast),
         device=device,
         autocast=autocast,
+        degradation=settings["evaluation"]["degradation"],
         scaler=torch.amp.GradScaler(device.type) if general["amp"] == "float16" else None,
     )
 

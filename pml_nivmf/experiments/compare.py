@@ -25,7 +25,7 @@ from ..files import write_json, write_text
 from ..reports import tables
 from . import registry, run
 from .build import check_objects, compute_maps
-from .config import COMMAND_LINE, Composed, ConfigError, compose, differences, loss_class, parse_saved
+from .config import COMMAND_LINE, Composed, ConfigError, compose, differences, loss_class, parse_saved, short_override
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,8 @@ def _suffixes(vary: str) -> dict[str, str]:
     key, _, values = vary.partition("=")
     if vary and (not values or "/" in values):  # values become names of folders
         raise ConfigError(f"--vary takes KEY=VALUE,VALUE,… with values that are not paths, got {vary!r}")
-    return {f"{key}={value}": f"-{key.split('.')[-1]}-{value}" for value in values.split(",") if value}
+    overrides = [f"{key}={value}" for value in values.split(",") if value]
+    return {override: f"-{short_override(override)}" for override in overrides}
 
 
 def overrides_of_losses(first: Composed, losses: Sequence[str], overrides: Sequence[str]) -> dict[str, list[str]]:
@@ -113,9 +114,29 @@ def run_jobs(jobs: Sequence[Job], workers: int, plugins: Sequence[str] = (), ove
             raise ConfigError(f"{job.folder} contains a run with another {', '.join(changed)}: {remedy}")
     for job in jobs:
         compute_maps(job.config)
+    finished = {job.folder for job in jobs if not overwrite and _score(job)}
+    if finished:
+        print(f"{len(finished)} of {len(jobs)} runs are finished and reused; --overwrite runs them again")
     with tqdm(total=sum(job.config.general.epochs for job in jobs), unit="epoch") as bar:
-        work, progress = partial(_run_job, overwrite=overwrite), lambda: bar.update(sum(map(_epochs, jobs)) - bar.n)
-        in_processes(work, jobs, workers, plugins, progress)
+
+        def show() -> None:
+            bar.update(sum(map(_epochs, jobs)) - bar.n)
+            for job in jobs:
+                if job.folder not in finished and (score := _score(job)):
+                    finished.add(job.folder)
+                    bar.write(f"{job.label}, seed {job.config.general.seed}: {score}")
+
+        in_processes(partial(_run_job, overwrite=overwrite), jobs, workers, plugins, show)
+
+
+def _score(job: Job) -> str:
+    """The score that chose the epoch of a finished run, in words; empty for others."""
+    path = job.folder / "summary.json"
+    if not path.exists():
+        return ""
+    summary = json.loads(path.read_text())
+    score = summary["validation_score"]  # None for a last epoch
+    return f"{summary['selected_by']}{'' if score is None else f' {score:.4f}'}, {summary['seconds']:.0f} s"
 
 
 def _run_job(job: Job, overwrite: bool) -> None:
@@ -164,7 +185,7 @@ def in_processes(
 
 def _prepare_worker(plugins: Sequence[str]) -> None:
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    sys.stderr = io.StringIO()  # PML's progress bars: the command has one for all
+    sys.stdout = sys.stderr = io.StringIO()  # lines and bars of each run: the command has one bar for all
     torch.set_num_threads(1)
     for plugin in plugins:
         registry.load_plugin(plugin)

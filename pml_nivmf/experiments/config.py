@@ -16,6 +16,7 @@ differs. `key~OVERRIDE~` replaces instead of merging, `key~DELETE~` removes a ke
 value; configurations run no code and do not read the environment.
 """
 
+import hashlib
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
@@ -35,6 +36,7 @@ _OVERRIDE, _DELETE = "~OVERRIDE~", "~DELETE~"
 # Keys of an experiment's file beside `groups` and the groups, with their defaults.
 _OPTIONS = {"description": "", "compare": [], "seeds": 5, "per_loss": {}, "sweep": None}
 _YAML = (".yaml", ".yml")
+_LONGEST_NAME = 100  # of a folder, in characters
 _REFERENCE = re.compile(r"\$\{\w+(\.\w+)*\}")
 _Layer = tuple[str, dict[str, Any]]  # source and values
 
@@ -101,6 +103,23 @@ def find_variant(group: str, name: str, source: str = COMMAND_LINE) -> Path:
 def experiment_name(name_or_path: str) -> str:
     """The name of the experiment's run folders: a packaged experiment's name, or the stem of a user's file."""
     return Path(name_or_path).stem if name_or_path.endswith(_YAML) else name_or_path
+
+
+def name_with_overrides(name_or_path: str, overrides: Sequence[str], ignored: Sequence[str] = ()) -> str:
+    """The experiment's name and what overrides change, such as `glyphs-epochs-3`: different runs, different folders."""
+    changed = [text for text in overrides if text.partition("=")[0] not in ("loss", "general.seed", *ignored)]
+    name = "-".join([experiment_name(name_or_path), *map(short_override, sorted(changed))])
+    if len(name) > _LONGEST_NAME:
+        name = f"{name[: _LONGEST_NAME - 9]}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
+    return name
+
+
+def short_override(text: str) -> str:
+    """`general.epochs=3` as epochs-3, a variant such as `model=resnet50` and a path by its own name, for folders."""
+    key, _, value = text.partition("=")
+    is_path = key.startswith("dataset.") and key.endswith((".root", ".npz"))
+    words = [Path(value).stem] if is_path else [value] if key in GROUPS else [key.rpartition(".")[2], value]
+    return re.sub(r"[^\w.+-]+", "_", "-".join(words))
 
 
 def loss_class(variant: str) -> str:
@@ -260,6 +279,16 @@ def parse_saved(text: str, source: str) -> DictConfig:
     """The configuration of a run folder or a checkpoint, checked like any other."""
     values = _parse(text, source)
     return _checked(values, dict.fromkeys(values, source))
+
+
+def with_overrides(config: DictConfig, overrides: Sequence[str], allowed: Sequence[str]) -> DictConfig:
+    """The configuration of a run with changes to keys that may change without making it another run."""
+    values: Any = OmegaConf.to_container(config)
+    for text in overrides:
+        if text.partition("=")[0] not in allowed:
+            raise ConfigError(f"{COMMAND_LINE}: {text}: a run can be resumed with changes to {', '.join(allowed)} only")
+        _merge(values, _parse_override(text), COMMAND_LINE, {})
+    return _checked(values, dict.fromkeys(values, COMMAND_LINE))
 
 
 def differences(first: DictConfig, second: DictConfig, ignore: Sequence[str]) -> list[str]:

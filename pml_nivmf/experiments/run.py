@@ -5,7 +5,7 @@ import json
 import math
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from ..losses.collectives import world
 from . import checkpoint, uncertainty
 from .build import Parts, build_parts
 from .checkpoint import Progress
-from .config import ConfigError, differences, parse_saved, to_yaml
+from .config import ConfigError, differences, parse_saved, to_yaml, with_overrides
 from .distributed import is_first, on_first, seed_rank
 from .evaluate import evaluate, test
 from .records import Recorder, environment
@@ -29,6 +29,7 @@ _CONFIG, _SUMMARY, _BEST, _CHECKPOINTS = "config.yaml", "summary.json", "best.pt
 _OUTPUTS = (_SUMMARY, _BEST, _CHECKPOINTS, "history.json", uncertainty.ITEMS, uncertainty.PICTURES)
 # Where and how a run is computed. It may be resumed with these changed; with others it would be another run.
 MACHINE = ("general.run_dir", "general.threads", "general.device", "general.num_workers")
+_EPOCHS = "general.epochs"
 
 OnEpoch = Callable[[dict[str, Any]], bool]
 
@@ -47,12 +48,17 @@ def start(config: DictConfig, folder: Path, overwrite: bool = False, trial: OnEp
         return _Run(config, parts, folder, Progress(), trial).execute()
 
 
-def resume(folder: Path) -> dict[str, Any]:
-    """Continue a run from its newest readable checkpoint; return the summary of a finished run."""
+def resume(folder: Path, overrides: Sequence[str] = ()) -> dict[str, Any]:
+    """Continue a run from its newest readable checkpoint; return the summary of a finished run.
+
+    Args:
+        overrides: `general.epochs=20` trains a run for longer, also a finished one; settings of the machine may change.
+    """
     summary = on_first(lambda: _finished_summary(folder))
-    if summary is not None:
+    if summary is not None and not overrides:
         return summary
     with _only_process(folder):
+        on_first(lambda: _change(folder, overrides))
         config, state = on_first(lambda: _load(folder))
         parts = build_parts(config)
         progress = Progress() if state is None else checkpoint.restore(parts, state, f"{folder}: the checkpoint")
@@ -101,10 +107,17 @@ class _Run:
             self.recorder.add(row)
         if is_first():
             write_json(self.folder / "history.json", self.progress.history)
+            print(self._line(row))
         if self.trial is not None and self.trial(row):
             self.status = "pruned"
         seed_rank(self.config.general.seed, epoch + 1)
         return self.status == "finished" and not self._out_of_patience()
+
+    def _line(self, row: dict[str, Any]) -> str:
+        select = self.config.evaluation.select
+        values = [f"{name} {value:.4g}" for name, value in row.items() if name.endswith(("train_loss", select))]
+        best = " (best)" if self.progress.best_epoch == row["epoch"] else ""
+        return f"epoch {row['epoch']}/{self.config.general.epochs}: {', '.join(values)}{best}"
 
     def _update_best(self, row: dict[str, Any]) -> None:
         """Keep the weights of the best validation score."""
@@ -198,6 +211,19 @@ def _finished_summary(folder: Path) -> dict[str, Any] | None:
     return dict(json.loads((folder / _SUMMARY).read_text())) if (folder / _SUMMARY).exists() else None
 
 
+def _change(folder: Path, overrides: Sequence[str]) -> None:
+    """Write the changed configuration; a finished run that is to have more epochs is no longer finished."""
+    path = folder / _CONFIG
+    changed = with_overrides(parse_saved(path.read_text(), str(path)), overrides, (_EPOCHS, *MACHINE))
+    history = folder / "history.json"
+    epochs = len(json.loads(history.read_text())) if history.exists() else 0
+    if overrides and (folder / _SUMMARY).exists() and changed.general.epochs <= epochs:
+        raise ConfigError(f"{folder} has finished {epochs} epochs: set {_EPOCHS} to more, got {changed.general.epochs}")
+    write_text(path, to_yaml(changed))
+    if overrides:
+        (folder / _SUMMARY).unlink(missing_ok=True)
+
+
 def _load(folder: Path) -> tuple[DictConfig, dict[str, Any] | None]:
     """Return the configuration and the newest checkpoint of an unfinished run."""
     remove_partial(folder)
@@ -205,7 +231,7 @@ def _load(folder: Path) -> tuple[DictConfig, dict[str, Any] | None]:
     state = checkpoint.load_newest(folder / _CHECKPOINTS)
     if state is not None:
         saved = parse_saved(state["config"], f"{folder}: the checkpoint")
-        changed = differences(config, saved, ignore=("general.epochs", *MACHINE))
+        changed = differences(config, saved, ignore=(_EPOCHS, *MACHINE))
         if changed:
             raise ConfigError(f"{folder / _CONFIG} differs from the checkpoint's configuration in {', '.join(changed)}")
     return config, state

@@ -53,6 +53,7 @@ class EvaluationConfig:
     select: str = "mean_average_precision_at_r"  # validation metric that chooses the epoch to test
     every: int = _limited(1, at_least=1)  # epochs
     batch_size: int = _limited(256, at_least=1)
+    degradation: bool | None = None  # certainty of degraded test images; None: unless a CPU runs a large trunk
     closed_set_share: float = _limited(0.0, at_most=0.5)  # of each class, held out to measure calibration
 
 

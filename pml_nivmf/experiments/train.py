@@ -8,7 +8,7 @@ import torch
 from omegaconf import DictConfig
 from pytorch_metric_learning.trainers import MetricLossOnly
 from torch import Tensor, nn
-from torch.utils.data import DataLoader
+from torch.utils.data import BatchSampler, DataLoader, Dataset
 
 from ..losses import move_scale_to_head, warm_start_from_loader
 from ..losses.collectives import world
@@ -30,6 +30,7 @@ class Trainer(MetricLossOnly):
     """
 
     embeddings: Tensor  # of the last batch
+    iterations_per_epoch: int | None
 
     def __init__(self, parts: Parts, **arguments: Any):
         super().__init__(**arguments)
@@ -38,6 +39,21 @@ class Trainer(MetricLossOnly):
 
     def modify_schema(self) -> None:
         self.schema["optimizers"].important = []  # a trunk without parameters has no optimizer: nothing to warn about
+
+    def initialize_dataloader(self) -> None:
+        """As PML's, but workers stay alive between epochs."""
+        if self.dataloader_num_workers == 0:
+            super().initialize_dataloader()
+            return
+        batches: dict[str, Any] = {"batch_size": self.batch_size, "sampler": self.sampler, "drop_last": True}
+        if isinstance(self.sampler, BatchSampler):
+            batches = {"batch_sampler": self.sampler}
+        elif self.sampler is None:
+            batches["shuffle"] = True
+        workers = {"num_workers": self.dataloader_num_workers, "persistent_workers": True}
+        self.dataloader = _Loader(_SeededItems(self.dataset), **batches, **workers)
+        self.iterations_per_epoch = self.iterations_per_epoch or len(self.dataloader)
+        self.dataloader_iter = iter(self.dataloader)
 
     def mean_loss(self) -> float:
         """Return the mean over the batches and ranks since the last call."""
@@ -114,6 +130,30 @@ class Trainer(MetricLossOnly):
         words.append(f"gradients that are not finite: {', '.join(affected[:4]) or 'none'}")
         place = f"epoch {self.epoch}, step {self.iteration + 1} of {self.iterations_per_epoch}"
         return FloatingPointError(f"training diverged in {place}: {reason}. {'; '.join(words)}. {_REMEDY}")
+
+
+class _SeededItems(Dataset[Any]):
+    """Items whose random transforms depend on the epoch and the index only, however many workers there are."""
+
+    def __init__(self, items: Any) -> None:
+        self.items, self.seed = items, torch.zeros((), dtype=torch.long).share_memory_()
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def __getitem__(self, index: int) -> Any:
+        torch.manual_seed(int(self.seed) + index)
+        return self.items[index]
+
+
+class _Loader(DataLoader[Any]):
+    """A new seed for each epoch reaches workers that stay alive, so that a resumed run repeats an epoch's images."""
+
+    def __iter__(self) -> Any:
+        self.dataset.seed.random_(2**62)  # type: ignore[attr-defined]
+        if self._iterator is not None:  # only new workers draw a seed from the generator: draw it for old ones too
+            torch.empty((), dtype=torch.long).random_()
+        return super().__iter__()
 
 
 def all_finite(tensors: Iterable[Tensor]) -> bool:

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Subset
+from tqdm import tqdm
 
 from .. import metrics
 from ..data import DegradedItems
@@ -21,6 +22,7 @@ from .build import Parts
 ITEMS, PICTURES = "test_items.npz", "thumbnails.npz"
 _NEIGHBOURS = 5
 _MOST_DEGRADED, _MOST_CALIBRATED = 128, 1024  # test images, images of the training classes
+_LARGE = 10_000_000  # parameters of a trunk for which degraded images take minutes on a CPU
 
 
 class Retrieved(NamedTuple):
@@ -109,6 +111,8 @@ def _embed(parts: Parts, items: Any) -> tuple[Tensor, Tensor]:
 def _degradation(parts: Parts, embeddings: Tensor, search: "partial[Retrieved]") -> dict[str, Any]:
     """Whether the model is less certain of degraded test items: those of the data, or else degraded images."""
     data: Any = parts.data
+    if data.test_degraded is None and not _measures_degradation(parts):
+        return {"left_out": "evaluation.degradation is false, or not set and the trunk is large for a CPU"}
     if data.test_degraded is not None:
         indices, kinds = np.arange(len(data.test)), {"as given": {1.0: data.test_degraded}}
     elif len(data.input_shape) == 3 and data.input_shape[0] in (1, 3):
@@ -119,12 +123,22 @@ def _degradation(parts: Parts, embeddings: Tensor, search: "partial[Retrieved]")
         return {"left_out": "only images can be degraded, and the data have no degraded items (x_test_degraded)"}
     origin = torch.from_numpy(indices).to(embeddings.device)
     clean, results = search(embeddings[origin], origin), {}
-    for kind, versions in kinds.items():
-        degraded = {strength: search(_embed(parts, items)[0], origin) for strength, items in versions.items()}
-        results[kind] = _compare(clean, degraded)
+    with tqdm(total=sum(map(len, kinds.values())), desc="measuring uncertainty", leave=False) as bar:
+        for kind, versions in kinds.items():
+            degraded = {}
+            for strength, items in versions.items():
+                degraded[strength] = search(_embed(parts, items)[0], origin)
+                bar.update()
+            results[kind] = _compare(clean, degraded)
     overall: dict[str, Any] = {name: _mean([result[name] for result in results.values()]) for name in clean.scores()}
     overall["recall_at_1"] = float(np.mean([result["recall_at_1"] for result in results.values()]))
     return {"items": len(indices), "recall_at_1": clean.recall(), "overall": overall, "kinds": results}
+
+
+def _measures_degradation(parts: Parts) -> bool:
+    if parts.degradation is not None:
+        return parts.degradation
+    return parts.device.type != "cpu" or sum(p.numel() for p in parts.trunk.parameters()) < _LARGE
 
 
 def _compare(clean: Retrieved, degraded: dict[float, Retrieved]) -> dict[str, Any]:

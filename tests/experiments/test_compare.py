@@ -20,10 +20,11 @@ from pml_nivmf.experiments.config import ConfigError, compose
 ROOT = Path(__file__).parents[2]
 
 
-def run_here(work, tasks, workers, plugins=(), progress=None):
+def run_here(work, tasks, workers, plugins=(), progress=lambda: None):
     """Replaces `compare.in_processes`: worker processes take seconds to import torch."""
     for task in tasks:
         work(task)
+        progress()
 
 
 def processes_of(group):
@@ -57,7 +58,9 @@ def test_compare_makes_a_table_and_reuses_finished_runs(experiment, tmp_path, ca
     assert "| el_nivmf |" in (folder / "comparison.md").read_text()
     assert (folder / "report.html").exists()
     times = {path: path.stat().st_mtime_ns for path in folder.rglob("summary.json")}
+    assert re.search(r"proxy_anchor, seed 1: validation_mean_average_precision_at_r 0\.\d+, \d+ s", output)
     assert cli.main(arguments) == 0
+    assert "4 of 4 runs are finished and reused" in capsys.readouterr().out
     assert {path: path.stat().st_mtime_ns for path in folder.rglob("summary.json")} == times
     assert cli.main([*arguments, "general.batch_size=4"]) == 2
     assert "another general.batch_size" in capsys.readouterr().err

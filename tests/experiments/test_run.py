@@ -10,7 +10,7 @@ from omegaconf import OmegaConf
 from pml_nivmf import cli
 from pml_nivmf.experiments import build, checkpoint, registry, run
 from pml_nivmf.experiments.build import build_parts
-from pml_nivmf.experiments.config import ConfigError, compose, variant_names
+from pml_nivmf.experiments.config import ConfigError, compose, name_with_overrides, variant_names
 from pml_nivmf.experiments.train import build_trainer
 
 from ..data import fakes
@@ -74,6 +74,45 @@ def test_resume_ends_with_the_same_numbers(experiment, tmp_path, results, kill_a
     assert results(tmp_path / "killed") == results(tmp_path / "whole")
     rows = (tmp_path / "killed" / "records" / "metrics.csv").read_text().splitlines()
     assert len(rows) == 1 + 4, "one row for each epoch"
+
+
+def test_random_views_depend_on_neither_the_number_of_workers_nor_a_resume(experiment, tmp_path, results, kill_after):
+    data = fakes.features(tmp_path / "views.npz", views=3)
+    one, two = (
+        compose(experiment, [f"dataset.FeatureArrays.npz={data}", f"general.num_workers={workers}"]).config
+        for workers in (1, 2)
+    )
+    run.start(one, tmp_path / "one")
+    with kill_after(1):
+        run.start(two, tmp_path / "two")
+    run.resume(tmp_path / "two")
+    assert results(tmp_path / "one") == results(tmp_path / "two")
+
+
+def test_a_finished_run_can_be_trained_for_longer(experiment, tmp_path, results, capsys):
+    constant = ["schedule=default"]  # a cosine schedule depends on the number of epochs
+    run.start(compose(experiment, ["general.epochs=5", *constant]).config, tmp_path / "long")
+    run.start(compose(experiment, ["general.epochs=2", *constant]).config, tmp_path / "short")
+    assert cli.main(["run", "--resume", str(tmp_path / "short"), "general.epochs=2"]) == 2
+    assert "has finished 2 epochs: set general.epochs to more, got 2" in capsys.readouterr().err
+    assert cli.main(["run", "--resume", str(tmp_path / "short"), "general.batch_size=4"]) == 2
+    assert "can be resumed with changes to general.epochs" in capsys.readouterr().err
+    assert cli.main(["run", "--resume", str(tmp_path / "short"), "general.epochs=5"]) == 0
+    output = capsys.readouterr().out
+    assert "epoch 2/" not in output
+    assert "epoch 3/5: train_loss" in output
+    assert results(tmp_path / "short") == results(tmp_path / "long")
+
+
+def test_folders_are_named_after_what_differs(experiment, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    assert (
+        cli.main(["run", experiment, "loss=cos", "general.epochs=1", "model.embedding_size=8", "general.seed=3"]) == 0
+    )
+    assert Path("runs/tiny-epochs-1-embedding_size-8/cos/seed-3/summary.json").exists()
+    long = name_with_overrides("glyphs", [f"general.epochs={'9' * 200}", "dataset.ImageFolder.root=/a/my photos"])
+    assert len(long) == 100
+    assert long.startswith("glyphs-my_photos-epochs-99")
 
 
 def test_damaged_checkpoints(experiment, tmp_path):

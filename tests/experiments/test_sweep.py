@@ -230,7 +230,7 @@ def test_a_trial_killed_before_its_first_heartbeat_is_run_again(write, tmp_path,
 
 
 def test_trials_may_be_added_but_nothing_else_changed(write, tmp_path, trainings, capsys):
-    experiment, folder = write(), tmp_path / "sweep"
+    experiment, folder = write(), tmp_path / "sweep" / "tiny"
     (first,) = search(experiment, folder, trials=2)
     (more,) = search(experiment, folder, trials=3)
     assert parameters(more)[:2] == parameters(first)
@@ -241,7 +241,7 @@ def test_trials_may_be_added_but_nothing_else_changed(write, tmp_path, trainings
     with pytest.raises(ConfigError, match=r"tiny/proxy_anchor was begun with another sweep\.space.*choose another"):
         search(experiment, folder)
     write(SWEEP)
-    arguments = ["sweep", experiment, "--losses", "proxy_anchor", "--dir", str(folder), "--trials", "1"]
+    arguments = ["sweep", experiment, "--losses", "proxy_anchor", "--dir", str(folder.parent), "--trials", "1"]
     assert cli.main([*arguments, "general.batch_size=4"]) == 2
     assert "was begun with another general.batch_size" in capsys.readouterr().err
     assert cli.main([*arguments, "general.batch_size=4", "--overwrite"]) == 0
@@ -279,9 +279,9 @@ def test_a_queued_trial_is_taken_once(tmp_path):
 
 
 def test_best_settings_are_reproduced_with_new_seeds(write, tmp_path, in_process, capsys):
-    folder = tmp_path / "sweep"
-    arguments = ["sweep", write(), "--losses", "el_vmf", "--dir", str(folder), "--trials", "2", "--reproduce-best", "2"]
-    assert cli.main(arguments) == 0
+    folder = tmp_path / "sweep" / "tiny"
+    arguments = ["sweep", write(), "--losses", "el_vmf", "--trials", "2", "--reproduce-best", "2"]
+    assert cli.main([*arguments, "--dir", str(folder.parent)]) == 0
     output = capsys.readouterr().out
     (loss,) = json.loads((folder / "sweep.json").read_text())["losses"]
     summaries = {path.parent: json.loads(path.read_text()) for path in folder.glob("el_vmf/*/seed-*/summary.json")}
@@ -302,8 +302,8 @@ def test_best_settings_are_reproduced_with_new_seeds(write, tmp_path, in_process
 
 @pytest.mark.slow
 def test_sigkill_then_the_same_command(write, tmp_path):
-    folder = tmp_path / "sweep"
-    arguments = ["sweep", write(), "--losses", "el_vmf", "--dir", str(folder), "--jobs", "2", "--trials", "12"]
+    folder = tmp_path / "sweep" / "tiny"
+    arguments = ["sweep", write(), "--losses", "el_vmf", "--dir", str(folder.parent), "--jobs", "2", "--trials", "12"]
     process = subprocess.Popen([sys.executable, "-m", "pml_nivmf", *arguments], cwd=ROOT, start_new_session=True)
     deadline = time.monotonic() + 300
     while not (folder / "el_vmf" / "trial-0003").exists() and process.poll() is None and time.monotonic() < deadline:
