@@ -27,11 +27,11 @@ from pml_nivmf.metrics import ProbabilisticAccuracyCalculator
 
 def make_features(path: Path) -> Path:
     """Sixty classes, the first forty to train on: 16 informative axes, hidden among 48 noisy ones by a rotation."""
-    chance = np.random.default_rng(0)
-    rotation = np.linalg.qr(chance.normal(size=(64, 64)))[0]
+    generator = np.random.default_rng(0)
+    rotation = np.linalg.qr(generator.normal(size=(64, 64)))[0]
     labels = np.repeat(np.arange(60), 20)
-    signal = chance.normal(size=(60, 16))[labels] + 0.5 * chance.normal(size=(len(labels), 16))
-    features = np.hstack([signal, 2 * chance.normal(size=(len(labels), 48))]) @ rotation
+    signal = generator.normal(size=(60, 16))[labels] + 0.5 * generator.normal(size=(len(labels), 16))
+    features = np.hstack([signal, 2 * generator.normal(size=(len(labels), 48))]) @ rotation
     train = labels < 40
     parts = {"x_train": features[train], "y_train": labels[train], "x_test": features[~train], "y_test": labels[~train]}
     np.savez(path, **parts)

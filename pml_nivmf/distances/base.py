@@ -1,4 +1,4 @@
-"""What all our distances share: they keep the embeddings' norm; one formula serves all pairs and matched rows."""
+"""The base of all distances: they use the norms of embeddings, with one formula for all pairs and matched rows."""
 
 from abc import ABC, abstractmethod
 from typing import Any

@@ -32,7 +32,7 @@ class NivMFReferenceDistance(NormCarryingDistance):
     def tempered_log_likelihood(
         self, drawn: Tensor, terms: NivMFTerms, pairing: Pairing, temperature: Tensor | float
     ) -> Tensor:
-        """log E[ρ(x)^{1/t}] relative to the uniform density, of what `draw` gave; at t = 1 the negative distance."""
+        """log E[ρ(x)^{1/t}] relative to the uniform density, from the result of `draw`; at t = 1 minus the distance."""
 
     def relative(self, query: Tensor, reference: Tensor, pairing: Pairing, whole: bool = True) -> Tensor:
         terms = nivmf_terms(*unpack_nivmf(reference, query.shape[1]), self.normalizer)

@@ -155,7 +155,7 @@ def compute_maps(config: DictConfig) -> None:
 
 
 def _with_closed_set(data: DataSplits, settings: dict[str, Any]) -> DataSplits:
-    """The images kept out for calibration are the same for every loss and seed."""
+    """Hold out images for calibration, the same for every loss and seed."""
     share, key = settings["evaluation"]["closed_set_share"], "evaluation.closed_set_share"
     try:
         return with_closed_set(data, share) if share else data

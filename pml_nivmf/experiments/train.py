@@ -184,7 +184,7 @@ def build_trainer(config: DictConfig, parts: Parts, end_of_epoch: Callable[[Trai
 
 
 def warm_start(config: DictConfig, parts: Parts) -> None:
-    """Set the proxies to class means, and the head's scale to the norms that the loss asks for."""
+    """Set the proxies to class means, and the head's scale to the norms that the loss starts with."""
     if config.schedule.warm_start and hasattr(parts.loss, "proxies"):
         loader = DataLoader(parts.data.train_plain, batch_size=config.evaluation.batch_size)
         warm_start_from_loader(parts.loss, nn.Sequential(parts.trunk, parts.embedder), loader)

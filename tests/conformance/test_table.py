@@ -1,4 +1,4 @@
-"""The README says what the suite found."""
+"""The table in README is the one that the suite computes."""
 
 from .table import README, in_readme
 

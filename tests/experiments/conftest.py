@@ -2,11 +2,15 @@
 
 import json
 import signal
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from pml_nivmf.experiments import compare, run
+
 from ..data import fakes
+from . import sweeps
 
 
 @pytest.fixture(autouse=True)
@@ -84,3 +88,37 @@ def kill_after(monkeypatch):
             return True
 
     return Context
+
+
+# Sweeps ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def write(experiment, tmp_path):
+    """A function that writes the experiment with a sweep section and returns its path."""
+
+    def write(section=sweeps.SWEEP):
+        text = Path(experiment).read_text().replace("el_nivmf", "el_vmf").replace(", schedule: cosine", "")
+        (tmp_path / "tiny.yaml").write_text(text + section)
+        return str(tmp_path / "tiny.yaml")
+
+    return write
+
+
+@pytest.fixture
+def in_process(monkeypatch):
+    """No worker processes, which take seconds to import torch."""
+
+    def run_here(work, tasks, workers, plugins=(), progress=lambda: None):
+        for task in tasks:
+            work(task)
+            progress()
+
+    monkeypatch.setattr(compare, "in_processes", run_here)
+
+
+@pytest.fixture
+def trainings(monkeypatch, in_process):
+    trainings = sweeps.Trainings()
+    monkeypatch.setattr(run, "start", trainings)
+    return trainings

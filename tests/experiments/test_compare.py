@@ -20,13 +20,6 @@ from pml_nivmf.experiments.config import ConfigError, compose
 ROOT = Path(__file__).parents[2]
 
 
-def run_here(work, tasks, workers, plugins=(), progress=lambda: None):
-    """Replaces `compare.in_processes`: worker processes take seconds to import torch."""
-    for task in tasks:
-        work(task)
-        progress()
-
-
 def processes_of(group):
     """The running processes of a group. Those that ended, but that init has not collected yet, do not count."""
     for path in Path("/proc").glob("[0-9]*/stat"):
@@ -44,8 +37,7 @@ def wait_for_processes(group):
         time.sleep(0.1)
 
 
-def test_compare_makes_a_table_and_reuses_finished_runs(experiment, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(compare, "in_processes", run_here)
+def test_compare_makes_a_table_and_reuses_finished_runs(experiment, tmp_path, capsys, in_process):
     arguments = ["compare", experiment, "general.epochs=1", "--dir", str(tmp_path / "runs"), "--jobs", "2"]
     assert cli.main(arguments) == 0
     folder = tmp_path / "runs" / "tiny"

@@ -1,47 +1,13 @@
 """The `sweep` section: which values each loss may take, and what is refused before any training."""
 
 import re
-from pathlib import Path
 
 import pytest
 
 from pml_nivmf import cli
 from pml_nivmf.experiments import search_space
 
-SWEEP = """
-sweep:
-  trials: 6
-  pruner: none
-  space:
-    optimizers.proxy_lr: {log_uniform: [0.001, 1.0]}
-    general.epochs: {int: [1, 3]}
-    schedule: {choice: [default, cosine]}
-    loss.ProxyAnchorLoss.alpha: {uniform: [8, 64]}
-"""
-GRID = """
-sweep:
-  sampler: grid
-  space:
-    optimizers.proxy_lr: {choice: [0.01, 0.1]}
-    loss.ProxyAnchorLoss.alpha: {choice: [16, 32]}
-    schedule.scheduler: {choice: [{}, {CosineAnnealingLR: {T_max: 3}}]}
-"""
-
-
-def writer(experiment, folder):
-    """A function that writes the experiment with a sweep section."""
-
-    def write(section: str = SWEEP) -> str:
-        text = Path(experiment).read_text().replace("el_nivmf", "el_vmf").replace(", schedule: cosine", "")
-        (folder / "tiny.yaml").write_text(text + section)
-        return str(folder / "tiny.yaml")
-
-    return write
-
-
-@pytest.fixture
-def write(experiment, tmp_path):
-    return writer(experiment, tmp_path)
+from .sweeps import SWEEP
 
 
 def test_each_loss_has_its_space(write):

@@ -1,78 +1,22 @@
-"""Sweeps: what is searched, that every trial is run whatever is killed, and that the test set has no say."""
+"""Sweeps: what is searched, what a trial is, and that the test set has no influence."""
 
 import json
 import math
 import statistics
-import subprocess
-import sys
-import threading
-import time
 from pathlib import Path
 
 import numpy as np
-import optuna
 import pytest
 from matplotlib.image import imread
 from optuna.trial import TrialState
 
 from pml_nivmf import cli
-from pml_nivmf.experiments import compare, run, search_space, sweep
+from pml_nivmf.experiments import run, search_space, sweep
 from pml_nivmf.experiments.config import ConfigError, compose, parse_saved
 from pml_nivmf.reports import recorded
 
 from ..data import fakes
-from .test_compare import run_here, wait_for_processes
-from .test_search_space import GRID, SWEEP, writer
-
-ROOT = Path(__file__).parents[2]
-COMBINATIONS = [(lr, alpha, n) for lr in (0.01, 0.1) for alpha in (16, 32) for n in (0, 1)]
-
-
-@pytest.fixture
-def write(experiment, tmp_path):
-    return writer(experiment, tmp_path)
-
-
-class Trainings:
-    """Replaces `run.start` by a score that follows from the configuration, and lists the configurations."""
-
-    def __init__(self):
-        self.configs = []
-        self.score = lambda config: -abs(math.log10(config.optimizers.proxy_lr) + 1)
-
-    def __call__(self, config, folder, overwrite, trial):
-        self.configs.append(config)
-        status, score = "finished", self.score(config)
-        for epoch in range(1, config.general.epochs + 1):
-            if trial({"epoch": epoch, f"validation_{config.evaluation.select}": score}):
-                status = "pruned"
-                break
-        return {"status": status, "validation_score": score}
-
-    def grid(self):
-        settings = [(c.optimizers.proxy_lr, c.loss.ProxyAnchorLoss.alpha, c.schedule.scheduler) for c in self.configs]
-        return sorted((lr, alpha, len(scheduler)) for lr, alpha, scheduler in settings)
-
-
-@pytest.fixture
-def in_process(monkeypatch):
-    monkeypatch.setattr(compare, "in_processes", run_here)
-
-
-@pytest.fixture
-def trainings(monkeypatch, in_process):
-    trainings = Trainings()
-    monkeypatch.setattr(run, "start", trainings)
-    return trainings
-
-
-def search(experiment, folder, losses=("proxy_anchor",), trials=None, storage=None, overrides=()):
-    plans = search_space.plan(experiment, losses, overrides, trials)
-    return sweep.run_searches(plans, folder, storage or f"sqlite:///{folder / 'study.db'}", False, 1)
-
-
-def parameters(result):
-    return [trial.params for trial in result.trials]
+from .sweeps import SWEEP, parameters, search
 
 
 def test_values_reach_the_configuration(write, tmp_path, trainings):
@@ -187,48 +131,6 @@ def test_median_pruner_stops_trials_that_are_behind(write, tmp_path, trainings):
         assert max(trial.intermediate_values) < 3, "it was stopped before the last epoch"
 
 
-class Killed(BaseException):
-    """Leaves a trial as a kill does: nothing is tidied up."""
-
-
-@pytest.fixture
-def short_heartbeat(monkeypatch):
-    for name, value in {"_HEARTBEAT_SECONDS": 1, "_GRACE_SECONDS": 1, "_WAIT_SECONDS": 0.2}.items():
-        monkeypatch.setattr(sweep, name, value)
-
-
-@pytest.mark.parametrize("failure", [Killed, OSError])
-def test_a_grid_that_was_stopped_again_and_again_is_completed(write, tmp_path, trainings, short_heartbeat, failure):
-    experiment, folder = write(GRID), tmp_path / "sweep"
-    finished = []
-
-    def score(config):
-        if len(finished) in stops:
-            stops.remove(len(finished))
-            raise failure
-        finished.append(config)
-        return 0.5
-
-    trainings.score, stops = score, {0, 1, 6}
-    for _ in range(3):
-        with pytest.raises(failure):
-            search(experiment, folder)
-    (result,) = search(experiment, folder)
-    trainings.configs = finished
-    assert trainings.grid() == COMBINATIONS
-    search(experiment, folder)
-    assert len(finished) == len(result.trials) == len(COMBINATIONS), "nothing was left to do"
-
-
-def test_a_trial_killed_before_its_first_heartbeat_is_run_again(write, tmp_path, trainings, short_heartbeat):
-    (plan,) = search_space.plan(write(GRID), ["proxy_anchor"], [])
-    storage = f"sqlite:///{tmp_path / 'study.db'}"
-    sweep.open_study(plan, storage).ask()  # only `optimize` writes heartbeats
-    (result,) = sweep.run_searches([plan], tmp_path, storage, False, 1)
-    assert len(result.trials) == len(COMBINATIONS)
-    assert trainings.grid() == COMBINATIONS
-
-
 def test_trials_may_be_added_but_nothing_else_changed(write, tmp_path, trainings, capsys):
     experiment, folder = write(), tmp_path / "sweep" / "tiny"
     (first,) = search(experiment, folder, trials=2)
@@ -246,36 +148,6 @@ def test_trials_may_be_added_but_nothing_else_changed(write, tmp_path, trainings
     assert "was begun with another general.batch_size" in capsys.readouterr().err
     assert cli.main([*arguments, "general.batch_size=4", "--overwrite"]) == 0
     assert len(trainings.configs) == 4
-
-
-def in_threads(work, arguments):
-    threads = [threading.Thread(target=work, args=(argument,)) for argument in arguments]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-
-
-def test_two_machines_share_a_sweep(write, tmp_path, trainings, short_heartbeat):
-    experiment, storage, results = write(GRID), f"sqlite:///{tmp_path / 'shared.db'}", {}
-    sweep.open_storage(storage)
-    plans = search_space.plan(experiment, ["proxy_anchor"], [])
-    in_threads(lambda n: results.update({n: sweep.run_searches(plans, tmp_path / n, storage, False, 1)}), "ab")
-    assert parameters(results["a"][0]) == parameters(results["b"][0])
-    assert trainings.grid() == COMBINATIONS
-    assert {Path(config.general.run_dir).relative_to(tmp_path).parts[0] for config in trainings.configs} == {"a", "b"}
-
-
-def test_a_queued_trial_is_taken_once(tmp_path):
-    storages = [sweep.open_storage.__wrapped__(f"sqlite:///{tmp_path / 'shared.db'}") for _ in range(4)]
-    queue, numbers = optuna.create_study(study_name="queue", storage=storages[0]), []
-    for value in range(40):
-        queue.enqueue_trial({"x": value})
-    in_threads(
-        lambda s: numbers.extend(optuna.load_study(study_name="queue", storage=s).ask().number for _ in range(10)),
-        storages,
-    )
-    assert sorted(numbers) == list(range(40))
 
 
 def test_best_settings_are_reproduced_with_new_seeds(write, tmp_path, in_process, capsys):
@@ -298,19 +170,3 @@ def test_best_settings_are_reproduced_with_new_seeds(write, tmp_path, in_process
     assert imread(folder / "sweep-el_vmf.png")[..., :3].std() > 0.05, "there is something to see"
     tuned = recorded.collect_tuned(folder)["features"]
     assert (tuned["sampler"], tuned["losses"]["el_vmf"]["trials"]) == ("tpe", 2)
-
-
-@pytest.mark.slow
-def test_sigkill_then_the_same_command(write, tmp_path):
-    folder = tmp_path / "sweep" / "tiny"
-    arguments = ["sweep", write(), "--losses", "el_vmf", "--dir", str(folder.parent), "--jobs", "2", "--trials", "12"]
-    process = subprocess.Popen([sys.executable, "-m", "pml_nivmf", *arguments], cwd=ROOT, start_new_session=True)
-    deadline = time.monotonic() + 300
-    while not (folder / "el_vmf" / "trial-0003").exists() and process.poll() is None and time.monotonic() < deadline:
-        time.sleep(0.02)
-    process.kill()
-    process.wait()
-    wait_for_processes(process.pid)
-    assert cli.main(arguments) == 0
-    (loss,) = json.loads((folder / "sweep.json").read_text())["losses"]
-    assert loss["finished"] == 12

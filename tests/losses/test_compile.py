@@ -1,4 +1,4 @@
-"""torch.compile of model and loss: one graph, the same values and gradients, faults still found."""
+"""torch.compile of model and loss: one graph, the same values and gradients, faults are still reported."""
 
 import shutil
 

@@ -11,23 +11,23 @@ from .two_ranks import CLASSES, OURS, RANKS, SIZE
 
 @pytest.fixture(scope="module")
 def ranks(tmp_path_factory):
-    """What each rank found, by case."""
+    """The results of each rank, by case."""
     folder = tmp_path_factory.mktemp("ranks")
     torch.multiprocessing.spawn(two_ranks.work, args=(folder,), nprocs=RANKS)
     return [torch.load(folder / f"rank-{rank}.pt", weights_only=True) for rank in range(RANKS)]
 
 
-def assert_same(found, expected):
-    assert set(expected) <= set(found)
+def assert_same(actual, expected):
+    assert set(expected) <= set(actual)
     for name, value in expected.items():
-        torch.testing.assert_close(found[name], value, rtol=1e-9, atol=1e-10, msg=lambda text, n=name: f"{n}: {text}")
+        torch.testing.assert_close(actual[name], value, rtol=1e-9, atol=1e-10, msg=lambda text, n=name: f"{n}: {text}")
 
 
 @pytest.mark.parametrize("name", two_ranks.CASES)
 def test_two_ranks_give_the_gradients_of_one(ranks, name):
     expected = two_ranks.CASES[name][1]()
-    for found in ranks:
-        assert_same(found[name], expected)
+    for results in ranks:
+        assert_same(results[name], expected)
 
 
 def test_miners_matter_in_these_cases():
@@ -40,7 +40,7 @@ def test_logits_of_all_classes(ranks):
     features, labels = two_ranks.batch(0)
     loss(model(features), labels)  # calibrates
     expected = loss.get_logits(model(features))
-    torch.testing.assert_close(torch.cat([found["el_vmf, sharded"]["logits"] for found in ranks]), expected)
+    torch.testing.assert_close(torch.cat([results["el_vmf, sharded"]["logits"] for results in ranks]), expected)
 
 
 @pytest.mark.filterwarnings("ignore:warm start")
@@ -53,13 +53,13 @@ def test_whole_state_after_two_steps_is_that_of_one_process(ranks):
         optimizer.zero_grad()
         loss(model(features), labels).backward()
         optimizer.step()
-    for found in ranks:
-        assert_same(found["training"]["loss"], loss.state_dict())
-        assert_same(found["training"]["model"], model.state_dict())
+    for results in ranks:
+        assert_same(results["training"]["loss"], loss.state_dict())
+        assert_same(results["training"]["model"], model.state_dict())
 
 
 def test_equal_seeds_do_not_make_equal_shards(ranks):
-    rows = [found["initial rows"]["proxies"] for found in ranks]
+    rows = [results["initial rows"]["proxies"] for results in ranks]
     assert [len(part) for part in rows] == [3, 4]
     assert not torch.equal(rows[0], rows[1][:3])
 

@@ -97,8 +97,8 @@ def share_noise(loss: nn.Module, seeds: list[int]) -> None:
 
 def gradients(model: nn.Module, loss: nn.Module, value: Tensor) -> dict[str, Tensor]:
     modules = {"model": model, "loss": loss}.items()
-    found = {f"{name}.{key}": p.grad.clone() for name, module in modules for key, p in module.named_parameters()}
-    return found | {"value": value.detach()}
+    results = {f"{name}.{key}": p.grad.clone() for name, module in modules for key, p in module.named_parameters()}
+    return results | {"value": value.detach()}
 
 
 def alone(build: Callable[[], nn.Module], miner: Callable | None = None) -> dict[str, Tensor]:
@@ -153,11 +153,11 @@ def _sharded(build: Build) -> dict[str, Tensor]:
     parallel_model, parallel_loss = _wrapped(model), _wrapped(loss)
     value = parallel_loss(parallel_model(features), labels)
     value.backward()
-    found = gradients(model, loss, _mean(value))
+    results = gradients(model, loss, _mean(value))
     for name in loss.class_parameters():
         lengths = [len(shard) for shard in loss.softmax.shards(CLASSES)]
-        found[f"loss.{name}"] = torch.cat(gather_uneven(found[f"loss.{name}"], lengths))
-    return found | {"scale": loss.embedding_scale, "logits": loss.get_logits(model(features)).detach()}
+        results[f"loss.{name}"] = torch.cat(gather_uneven(results[f"loss.{name}"], lengths))
+    return results | {"scale": loss.embedding_scale, "logits": loss.get_logits(model(features)).detach()}
 
 
 def optimizer_of(model: nn.Module, loss: nn.Module) -> torch.optim.Optimizer:
@@ -204,9 +204,9 @@ CASES |= {
 def work(rank: int, folder: Path) -> None:
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=RANKS)
-    found = {name: together() for name, (together, _) in CASES.items()}
+    results = {name: together() for name, (together, _) in CASES.items()}
     torch.manual_seed(3)
-    found["initial rows"] = {"proxies": OURS["el_vmf"](ShardedSoftmax).proxies.detach()}
-    found["training"] = _sharded_training()
-    torch.save(found, folder / f"rank-{rank}.pt")
+    results["initial rows"] = {"proxies": OURS["el_vmf"](ShardedSoftmax).proxies.detach()}
+    results["training"] = _sharded_training()
+    torch.save(results, folder / f"rank-{rank}.pt")
     dist.destroy_process_group()

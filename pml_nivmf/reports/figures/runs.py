@@ -141,7 +141,7 @@ def _line_with_band(axes: Axes, x: ArrayLike, values: np.ndarray, label: str, in
     measured = np.ma.masked_invalid(values)
     mean, deviation = measured.mean(axis=0), measured.std(axis=0, ddof=1)
     style = series_style(index)
-    axes.plot(x, mean, label=label, marker="." if mean.size < 10 else "", **style)  # a single point is no line
+    axes.plot(x, mean, label=label, marker="." if mean.size < 10 else "", **style)  # a single point is not a line
     if len(values) > 1:
         axes.fill_between(x, mean - deviation, mean + deviation, color=style["color"], alpha=0.15, linewidth=0)
     return np.asarray(mean)
