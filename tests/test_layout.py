@@ -20,7 +20,7 @@ ALLOWED: dict[str, tuple[set[str], set[str] | None]] = {
     "metrics": ({"functional"}, {"numpy", PML, "sklearn", "scipy"}),
     "inference": ({"functional", "distributions", "metrics"}, {"numpy", PML, "faiss"}),
     "data": (set(), {"numpy", PML, "torchvision", "PIL", "matplotlib"}),
-    "models": (set(), {"numpy", "timm", "torchvision", "safetensors"}),
+    "models": (set(), {"numpy", "timm", "torchvision", "safetensors", "huggingface_hub"}),
     "experiments": (MATHS | {"metrics", "inference", "data", "models", "reports"}, ANY),
     "reports": ({"functional", "distributions", "metrics"}, ANY),
     "commands": ({"experiments", "reports"}, set()),

@@ -4,7 +4,6 @@ Random transforms draw from torch's global generator, so that a resumed run repe
 """
 
 from collections.abc import Callable, Sequence
-from operator import methodcaller
 from pathlib import Path
 from typing import Any
 
@@ -18,15 +17,24 @@ from torchvision import transforms as T
 from ..checks import check_count
 from .splits import DataSplits, Source, Transform, hold_out_classes, make_splits
 
-_TO_RGB = methodcaller("convert", "RGB")
 _NORMALIZE = T.Normalize(mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225))  # ImageNet's
 _LONGEST = 64  # pixels of a thumbnail: enough to recognise a photograph
+
+
+def to_rgb(image: Image.Image) -> Image.Image:
+    """Grey, palette and transparent images, too: transparent parts become white, 16 bits are reduced to 8."""
+    if image.mode.startswith("I"):  # Pillow would clip at 255
+        image = Image.fromarray((np.asarray(image) // 257).astype(np.uint8))
+    if image.has_transparency_data:
+        image = image.convert("RGBA")
+        image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
+    return image.convert("RGB")
 
 
 class ImagePaths:
     """Images by path, opened and converted when they are indexed."""
 
-    def __init__(self, paths: Sequence[str | Path], convert: Callable[[Image.Image], Any] = _TO_RGB) -> None:
+    def __init__(self, paths: Sequence[str | Path], convert: Callable[[Image.Image], Any] = to_rgb) -> None:
         self.paths = [str(path) for path in paths]
         self.convert = convert
 

@@ -1,6 +1,6 @@
 """`DataSplits`, the form that every data set takes: training, validation and test parts of different classes."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,18 +20,22 @@ class Source:
 
     items: Any  # a tensor, a list, or another object with __getitem__ and __len__
     labels: Tensor  # (items,)
+    class_names: Sequence[str] | None = None  # of the labels 0, 1, …
 
 
 class LabelledItems(Dataset[tuple[Tensor, int]]):
     """The chosen items of a source, transformed, with their labels renumbered 0 … classes−1 in ascending order.
 
-    `chosen` is a mask (items,). `labels` is a 1-D torch.long tensor; reading it loads no item.
+    `chosen` is a mask (items,). `labels` is a 1-D torch.long tensor; reading it loads no item. `class_names` are the
+    names of labels 0, 1, …, or None.
     """
 
     def __init__(self, source: Source, chosen: Tensor, transform: Transform) -> None:
         self.items = source.items
         self.indices = chosen.nonzero().flatten()
-        self.labels: Tensor = torch.unique(source.labels[chosen], return_inverse=True)[1]
+        classes, self.labels = torch.unique(source.labels[chosen], return_inverse=True)
+        names = source.class_names
+        self.class_names = None if names is None else [names[label] for label in classes.tolist()]
         self.transform = transform
         # Python numbers: reading one from a tensor takes longer than many transforms.
         self._rows = list(zip(self.indices.tolist(), self.labels.tolist(), strict=True))
@@ -137,4 +141,4 @@ def _subset(items: LabelledItems, mask: Tensor) -> LabelledItems:
     labels, chosen = (torch.zeros(len(items.items), dtype=dtype) for dtype in (torch.long, torch.bool))
     labels[items.indices] = items.labels
     chosen[items.indices[mask]] = True
-    return LabelledItems(Source(items.items, labels), chosen, items.transform)
+    return LabelledItems(Source(items.items, labels, items.class_names), chosen, items.transform)

@@ -85,7 +85,7 @@ def _maps(items: Any, lower: torch.nn.Module, settings: dict[str, Any], bar: Any
 
 def _stored(items: LabelledItems, maps: Tensor, transform: Any = None) -> LabelledItems:
     everything = torch.ones(len(items), dtype=torch.bool)
-    return LabelledItems(Source(maps, items.labels), everything, transform or _original_map)
+    return LabelledItems(Source(maps, items.labels, items.class_names), everything, transform or _original_map)
 
 
 def _original_map(versions: Tensor) -> Tensor:

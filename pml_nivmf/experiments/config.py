@@ -29,7 +29,7 @@ from omegaconf.errors import ConfigKeyError, OmegaConfBaseException
 
 from ..checks import check_count, nearest
 from ..reports.settings import differing
-from .schema import CHECKS, GROUPS, ExperimentConfig
+from .schema import GROUPS, SETTINGS, ExperimentConfig
 
 COMMAND_LINE = "command line"
 _OVERRIDE, _DELETE = "~OVERRIDE~", "~DELETE~"
@@ -250,25 +250,29 @@ def _checked(merged: dict[str, Any], sources: dict[str, str]) -> DictConfig:
         config = OmegaConf.merge(OmegaConf.structured(ExperimentConfig), merged)
         OmegaConf.resolve(config)
     except OmegaConfBaseException as error:
-        raise located(_explained(error), sources) from None
+        raise located(_explained(error, merged), sources) from None
     if config.general.amp == "False":  # YAML reads `off` as false
         config.general.amp = "off"
     try:
-        for key, check in CHECKS.items():
+        for key, check in SETTINGS.items():
             check(key, OmegaConf.select(config, key))
     except ValueError as error:
         raise located(ConfigError(str(error), key), sources) from None
     return config  # type: ignore[return-value]
 
 
-def _explained(error: OmegaConfBaseException) -> ConfigError:
+def _explained(error: OmegaConfBaseException, merged: dict[str, Any]) -> ConfigError:
     key = error.full_key or ""
+    if "not a ListConfig" in str(error):
+        value = OmegaConf.select(OmegaConf.create(merged), key)
+        return ConfigError(f"{key} must be a list, {key}=[{value}], got {value!r}", key)
     if not isinstance(error, ConfigKeyError):
         return ConfigError(f"{key}: {str(error).splitlines()[0]}", key)
     valid = {field.name for field in fields(error.object_type)}  # type: ignore[arg-type]
     if "." not in key:
-        valid |= {"groups", *_OPTIONS} - {key}
-    return ConfigError(f"unknown key {key!r}{nearest(key.rpartition('.')[2], valid)}", key)
+        valid |= {"groups", *SETTINGS, *_OPTIONS} - {key}
+    full_names = {name.rpartition(".")[2]: name for name in valid}  # epochs: general.epochs
+    return ConfigError(f"unknown key {key!r}{nearest(full_names.get(key) or key.rpartition('.')[2], valid)}", key)
 
 
 def to_yaml(config: DictConfig) -> str:

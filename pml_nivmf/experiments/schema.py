@@ -85,9 +85,8 @@ class ExperimentConfig:
 
 
 GROUPS = tuple(group.name for group in fields(ExperimentConfig))
-CHECKS = {  # dotted key -> check of its value
-    f"{group.name}.{setting.name}": setting.metadata["check"]
+SETTINGS = {  # dotted key -> check of its value
+    f"{group.name}.{setting.name}": setting.metadata.get("check", lambda key, value: None)
     for group in fields(ExperimentConfig)
     for setting in (fields(group.type) if is_dataclass(group.type) else ())
-    if setting.metadata
 }

@@ -75,6 +75,8 @@ def write(parts: Parts, embeddings: Tensor, labels: Tensor, folder: Path) -> dic
     search = partial(retrieve, parts.testers["test"].accuracy_calculator, embeddings, labels)
     retrieved = search(embeddings, torch.arange(len(labels), device=labels.device))
     items = {name: value.numpy() for name, value in retrieved._asdict().items()}
+    if parts.data.test.class_names:
+        items["class_names"] = np.array(parts.data.test.class_names)
     _save(folder / ITEMS, items)
     return {
         "certainty": retrieved.metrics(*metrics.CERTAINTY_METRICS),

@@ -3,12 +3,15 @@
 import contextlib
 import copy
 import re
+import urllib.error
+import urllib.request
 from collections.abc import Collection, Iterator
 from pathlib import Path
 from textwrap import shorten
 from typing import Any
 
 import timm
+from huggingface_hub import constants as hub
 from timm.models import load_state_dict
 from torch import Tensor, nn
 from torchvision import models
@@ -54,8 +57,8 @@ class TimmTrunk(nn.Module):
                 raise ValueError(f"TimmTrunk does not take {argument}: it returns features; use weights_file for files")
         if ":" not in name and not timm.is_model(name):  # timm resolves "hf-hub:…" and "local-dir:…"
             _check_name("timm", name, timm.list_models())
-        with _download_errors("timm", name):
-            pretrained = pretrained and weights_file is None
+        pretrained = pretrained and weights_file is None
+        with _download_errors("TimmTrunk", name), _quick_hub() if pretrained else contextlib.nullcontext():
             model: Any = timm.create_model(name, pretrained=pretrained, num_classes=0, **kwargs)
         # Models with a hidden layer after pooling (MobileNetV3, VGG) are wider there.
         self.num_features = int(getattr(model, "head_hidden_size", None) or model.num_features)
@@ -151,7 +154,7 @@ class TorchvisionTrunk(nn.Module):
 
 def _create(name: str, weights: str | None, kwargs: dict[str, Any]) -> Any:
     try:
-        with _download_errors("torchvision", name):
+        with _download_errors("TorchvisionTrunk", name):
             return models.get_model(name, weights=weights, **kwargs)
     except KeyError as error:  # raised by the enumeration of weights
         raise ValueError(f"torchvision has no weights {weights!r} of {name}") from error
@@ -183,15 +186,31 @@ def _load_weights(model: nn.Module, file: str | Path, ignored: Collection[str]) 
 
 
 @contextlib.contextmanager
-def _download_errors(library: str, name: str) -> Iterator[None]:
+def _download_errors(trunk: str, name: str) -> Iterator[None]:
     """Say how to continue without a download."""
     try:
         yield
     except OSError as error:
         raise OSError(
-            f"cannot download the pretrained weights of {library}'s {name} ({error}): "
-            "use pretrained=False, or weights_file=… with a local copy"
+            f"cannot download the pretrained weights of {name} ({error}): use pretrained=False "
+            f"(model.trunk.{trunk}.pretrained=false in a configuration), or weights_file=… with a local copy"
         ) from error
+
+
+@contextlib.contextmanager
+def _quick_hub() -> Iterator[None]:
+    """Use only timm's local cache if the hub does not answer: its own library would try for more than a minute."""
+    before = hub.HF_HUB_OFFLINE
+    try:
+        urllib.request.urlopen(urllib.request.Request(hub.ENDPOINT, method="HEAD"), timeout=5)
+    except urllib.error.HTTPError:  # an answer
+        pass
+    except OSError:
+        hub.HF_HUB_OFFLINE = True
+    try:
+        yield
+    finally:
+        hub.HF_HUB_OFFLINE = before
 
 
 def _check_name(library: str, name: str, known: Collection[str]) -> None:

@@ -63,8 +63,10 @@ class Estimate:
         mean = self._written(self.mean, digits)
         if self.deviation is None or self.half_width is None:
             return mean, ""
-        low, high = (self._written(self.mean + sign * self.half_width, digits) for sign in (-1, 1))
-        return f"{mean} ± {self._written(self.deviation, digits)}", f"[{low}, {high}]"
+        low, high = (self.mean + sign * self.half_width for sign in (-1, 1))
+        low, high = (max(low, 0.0), min(high, 1.0)) if self.percent else (low, high)  # nothing is above 100%
+        deviation, low_text, high_text = (self._written(value, digits) for value in (self.deviation, low, high))
+        return f"{mean} ± {deviation}", f"[{low_text}, {high_text}]"
 
     def _written(self, value: float, digits: int) -> str:
         return f"{100 * value if self.percent else value:.{digits}f}"

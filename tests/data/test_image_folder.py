@@ -5,11 +5,13 @@ import re
 import pytest
 import torch
 
-from pml_nivmf.data import ImageFolder
+from pml_nivmf.data import ImageFolder, with_closed_set
+from pml_nivmf.data.image_folder import check_images
 
 from .fakes import write_image
 
 SMALL = {"crop_size": 16, "resize": 20}
+FEW = {"test_share": 0.3, **SMALL}
 NAMES = [f"c{i:02d}" for i in range(16)]
 
 
@@ -57,11 +59,42 @@ def test_hidden_and_other_files_are_ignored(tmp_path):
 def test_missing_folders_and_classes(tmp_path):
     with pytest.raises(FileNotFoundError, match="nowhere does not exist: root must be a folder"):
         ImageFolder(tmp_path / "nowhere")
-    class_folders(tmp_path, NAMES[:5])
-    with pytest.raises(ValueError, match="contains 5 class folders, but at least 6 are needed"):
+    with pytest.raises(FileNotFoundError, match="contains no folders: root must be a folder with one folder of images"):
         ImageFolder(tmp_path)
+    class_folders(tmp_path, NAMES[:5])
+    with pytest.raises(ValueError, match=r"test_share=0\.5 holds out 2 of 5 classes .* but 4 must remain"):
+        ImageFolder(tmp_path)
+    class_folders(tmp_path / "both" / "train", NAMES[:5])
+    class_folders(tmp_path / "both" / "test", NAMES[5:6])
+    with pytest.raises(ValueError, match="both has 1 test classes with images, but needs at least 2"):
+        ImageFolder(tmp_path / "both")
+
+
+def test_unusable_images_and_classes_are_listed_or_left_out(tmp_path):
+    class_folders(tmp_path, [*NAMES[:6], "naïve 猫"])
     (tmp_path / "empty").mkdir()
-    with pytest.raises(ValueError, match=r"the class folder .*empty contains no images"):
-        ImageFolder(tmp_path, test_share=0.3)
-    with pytest.raises(ValueError, match=r"test_share=0\.7 holds out 4 of 6 classes .* but 4 must remain"):
-        ImageFolder(tmp_path, test_share=0.7)
+    (tmp_path / "broken").mkdir()
+    content = (tmp_path / "c01" / "0.JPG").read_bytes()
+    bad = {"c01/0.JPG": content[: len(content) // 2], "broken/ä.png": b"no image"}
+    for name, damaged in bad.items():
+        (tmp_path / name).write_bytes(damaged)
+    with pytest.raises(ValueError, match=r"skip_bad=true") as error:
+        ImageFolder(tmp_path)
+    lines = str(error.value).splitlines()
+    assert lines[0] == f"3 problems in {tmp_path}:"
+    assert lines[1] == "  broken/ä.png: cannot identify image file"
+    assert lines[2].lower().startswith("  c01/0.jpg: truncated")
+    assert lines[3] == "  empty: a class folder without images"
+    found = ImageFolder(tmp_path, skip_bad=True, **FEW)
+    listed = ImageFolder(tmp_path, skip_bad=check_images(tmp_path, skip_bad=True), **FEW)
+    for splits in (found, listed):
+        parts = (splits.train, splits.validation, splits.test)
+        assert sum(map(len, parts)) == 13
+        assert sorted(name for part in parts for name in part.class_names) == [*NAMES[:6], "naïve 猫"]
+
+
+def test_a_label_s_name_is_that_of_its_folder(tmp_path):
+    splits = ImageFolder(class_folders(tmp_path, NAMES), **SMALL)
+    for part in (splits.train, splits.validation, splits.test, with_closed_set(splits, 0.5).train):
+        folders = [part.items.paths[index] for index in part.indices.tolist()]
+        assert all(f"/{part.class_names[label]}/" in path for path, label in zip(folders, part.labels, strict=True))

@@ -24,6 +24,14 @@ def test_images_of_every_mode_are_read_as_rgb(tmp_path, mode):
     assert (image.mode, image.size) == ("RGB", (40, 30))
 
 
+def test_transparent_parts_become_white_and_16_bits_are_scaled(tmp_path):
+    Image.new("RGBA", (1, 1), (0, 0, 0, 0)).save(tmp_path / "transparent.png")
+    Image.fromarray(np.array([[0, 32896, 65535]], dtype=np.uint16)).save(tmp_path / "grey16.png")
+    transparent, grey = ImagePaths([tmp_path / "transparent.png", tmp_path / "grey16.png"])
+    assert transparent.getpixel((0, 0)) == (255, 255, 255)
+    assert np.asarray(grey)[0, :, 0].tolist() == [0, 128, 255]
+
+
 @pytest.mark.parametrize("content", [b"", b"no image", b"\x89PNG\r\n\x1a\n\0\0"])
 def test_an_unreadable_image_is_named(tmp_path, content):
     (tmp_path / "a.png").write_bytes(content)

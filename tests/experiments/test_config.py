@@ -99,6 +99,9 @@ def test_files_of_users(write):
     [
         (["general.epoch=3"], "command line: unknown key 'general.epoch': did you mean 'epochs'"),
         (["generel.epochs=3"], "command line: unknown key 'generel': did you mean 'general'"),
+        (["epochs=3"], "command line: unknown key 'epochs': did you mean 'general.epochs'"),
+        (["seed=3"], "command line: unknown key 'seed': did you mean 'general.seed'"),
+        (["evaluation.recall_at=1,5"], r"recall_at must be a list, evaluation.recall_at=\[1,5\], got '1,5'"),
         (["seeds=3"], "command line: unknown key 'seeds'"),
         (["general.epochs=many"], "command line: general.epochs: .*many"),
         (["evaluation.recall_at=[1, a]"], r"command line: evaluation.recall_at\[1\]: "),

@@ -1,7 +1,10 @@
 """Trunks return flat features of the width they state; local weights are loaded completely or refused."""
 
 import pickle
+import urllib.error
+import urllib.request
 
+import huggingface_hub
 import pytest
 import timm
 import torch
@@ -186,8 +189,32 @@ def test_the_libraries_download_and_a_failure_says_what_to_do(monkeypatch, build
 
     monkeypatch.setattr(timm, "create_model", offline)
     monkeypatch.setattr(torchvision_models, "get_model", offline)
-    with pytest.raises(OSError, match=r"no route.*use pretrained=False, or weights_file"):
+    monkeypatch.setattr(urllib.request, "urlopen", lambda *_, **__: None)
+    message = r"no route.*use pretrained=False \(model\.trunk\.\w+Trunk\.pretrained=false in .*, or weights_file"
+    with pytest.raises(OSError, match=message):
         build()
+
+
+@pytest.mark.parametrize(
+    ("error", "is_offline"),
+    [(urllib.error.URLError("no route"), True), (urllib.error.HTTPError("", 404, "", {}, None), False)],
+)
+def test_a_hub_that_does_not_answer_is_asked_once_and_the_local_cache_is_used(monkeypatch, error, is_offline):
+    """The hub's library asks before every file, with retries, unless it is told to be offline."""
+
+    def urlopen(*arguments, timeout):
+        assert timeout <= 5
+        raise error
+
+    def create_model(*arguments, **kwargs):
+        assert is_offline == huggingface_hub.constants.HF_HUB_OFFLINE
+        return whole
+
+    whole = timm.create_model("test_resnet", num_classes=0)
+    monkeypatch.setattr(urllib.request, "urlopen", urlopen)
+    monkeypatch.setattr(timm, "create_model", create_model)
+    assert TimmTrunk("resnet18").model is whole
+    assert not huggingface_hub.constants.HF_HUB_OFFLINE
 
 
 @pytest.mark.parametrize("depth", [1, 3, 5])

@@ -103,11 +103,13 @@ def test_distance_surfaces(drawn):
 
 
 def test_bars(drawn):
-    (axes,) = drawn["ablation_bars"].axes
+    zero, axes = drawn["ablation_bars"].axes
     assert [bar.get_width() for bar in axes.patches] == pytest.approx([61, 64, 61])
-    assert [label.get_text() for label in axes.get_yticklabels()] == list(SCORES)
+    assert [label.get_text() for label in zero.get_yticklabels()] == list(SCORES)
     assert [text.get_text() for text in axes.texts] == ["61.0 ± 1.4", "64.0 ± 1.0", "61.0"], "one seed has no spread"
-    assert "the axis starts at 58" in axes.get_xlabel()
+    assert (zero.get_xlim(), zero.get_xticks().tolist(), axes.get_xlim()[0]) == ((0, 1), [0], 58), "a broken axis"
+    (axes,) = runs.ablation_bars({"low": [20.0], "high": [60.0]}, "R@1").axes
+    assert axes.get_xlim()[0] == 0
 
 
 def test_histograms(drawn):

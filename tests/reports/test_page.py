@@ -57,7 +57,7 @@ def test_results_are_estimates_over_seeds(compared):
     assert repr(float(np.mean([0.7, 0.71]))) in [a.get("data-value") for a in compared.attributes("td")]
     assert mean in compared.texts("strong"), "the highest R@1"
     assert f"proxy_nca {estimate}" in compared.texts("strong"), "and in the sentence at the top"
-    assert "intervals overlap with it, so the order is uncertain: el_nivmf." in " ".join(compared.texts("p"))
+    assert "Overlapping intervals, so the order is uncertain: el_nivmf." in " ".join(compared.texts("p"))
 
 
 def test_strings_of_runs_are_escaped(compared):

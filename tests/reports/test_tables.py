@@ -60,3 +60,9 @@ def test_losses_need_not_have_the_same_metrics():
 )
 def test_titles(name, title):
     assert tables.short_name(name) == title
+
+
+def test_intervals_of_percentages_end_at_0_and_100():
+    assert tables.Estimate.of([0.9, 0.99]).parts(1)[1] == "[37.3, 100.0]"
+    assert tables.Estimate.of([0.0, 0.1]).parts(1)[1] == "[0.0, 68.5]"
+    assert tables.Estimate.of([0.9, 0.99], percent=False).parts(1)[1] == "[0.4, 1.5]"
