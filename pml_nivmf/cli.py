@@ -8,7 +8,8 @@ from collections.abc import Sequence
 
 from . import __version__
 
-_COMMANDS = ("run", "compare", "sweep", "report", "list", "bench", "figures", "results")  # one file in `commands` each
+# One file in `commands` each.
+_COMMANDS = ("run", "compare", "sweep", "evaluate", "report", "list", "bench", "figures", "results")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -14,16 +14,17 @@ from .data import fakes
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
-PAGES = [ROOT / "README.md", *sorted((ROOT / "pml_nivmf").glob("*.md"))]
+EXPERIMENTS = (ROOT / "experiment_configs" / "README.md").read_text()
+PAGES = [ROOT / "README.md", ROOT / "experiment_configs" / "README.md", *sorted((ROOT / "pml_nivmf").glob("*.md"))]
 
 
-def commands() -> list[str]:
+def commands(text: str = README) -> list[str]:
     """Every call of our command, in blocks and in lines; torchrun's too."""
     pattern = r"(?:pml-nivmf|-m pml_nivmf) ((?:[a-z]|--)[^`#]*?)(?=`|#|\n```|\ntorchrun|\npml-nivmf)"
-    return sorted({" ".join(command.split()) for command in re.findall(pattern, README)})
+    return sorted({" ".join(command.split()) for command in re.findall(pattern, text)})
 
 
-@pytest.mark.parametrize("command", commands())
+@pytest.mark.parametrize("command", commands(README + EXPERIMENTS))
 def test_commands_are_accepted(command):
     """The parser takes them, and what they name composes into a configuration that can be built."""
     options, rest = cli._parser().parse_known_args(shlex.split(command))
@@ -89,7 +90,7 @@ def test_commands_run(command, stand_ins, tmp_path, monkeypatch, capsys):
 
 
 def test_the_sweep_section_is_valid(tmp_path):
-    (section,) = re.findall(r"```yaml\n(sweep:.*?)```", README, flags=re.DOTALL)
+    (section,) = re.findall(r"```yaml\n(sweep:.*?)```", EXPERIMENTS, flags=re.DOTALL)
     experiment = tmp_path / "mine.yaml"
     experiment.write_text("groups: {dataset: glyphs}\ncompare: [proxy_nca, el_nivmf]\n" + section)
     searches = search_space.plan(str(experiment), [], [])

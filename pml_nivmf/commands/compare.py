@@ -16,7 +16,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    from ..experiments import compare, config
+    from ..experiments import compare, config, rescore
 
     refuse_torchrun()
     load_plugins(options)
@@ -37,4 +37,4 @@ def run(options: argparse.Namespace) -> None:
         return
     compare.run_jobs(jobs, options.jobs, options.plugin, options.overwrite)
     for name, plan in plans.items():
-        compare.write_results(name, plan, folders[name])
+        compare.write_results(name, [*plan, *rescore.concatenate(plan)], folders[name])

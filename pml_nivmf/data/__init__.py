@@ -1,8 +1,9 @@
 """Data sets as `DataSplits`: training, validation and test parts of different classes. Imports PML and torchvision.
 
-Every data set takes `validation_share`, the share of the training classes that are held out for validation, and `seed`,
-which fixes these classes. Photographs have `crop_size` pixels on each side; for evaluation, the shorter side is resized
-to `resize` first. To add a data set, write a function that ends in `make_splits(...)` and add its name here.
+Every data set takes `validation_share`, the share of the training classes that are held out for validation (0: none),
+and `seed`, which fixes these classes. Photographs have `crop_size` pixels on each side; for evaluation, the shorter
+side is resized to `resize` first. To add a data set, write a function that ends in `make_splits(...)` and add its name
+here.
 """
 
 from .arrays import FeatureArrays, MapArrays
@@ -11,7 +12,7 @@ from .glyphs import Glyphs
 from .image_folder import ImageFolder
 from .omniglot import Omniglot
 from .pml_datasets import CUB, Cars196, StanfordOnlineProducts
-from .splits import DataSplits, LabelledItems, with_closed_set
+from .splits import DataSplits, LabelledItems, class_split, with_closed_set
 
 __all__ = [
     "CUB",
@@ -25,5 +26,6 @@ __all__ = [
     "MapArrays",
     "Omniglot",
     "StanfordOnlineProducts",
+    "class_split",
     "with_closed_set",
 ]

@@ -39,13 +39,18 @@ class LabelledItems(Dataset[tuple[Tensor, int]]):
         self.transform = transform
         # Python numbers: reading one from a tensor takes longer than many transforms.
         self._rows = list(zip(self.indices.tolist(), self.labels.tolist(), strict=True))
+        self.is_repeatable = False  # whether random transforms do the same to an item every time
 
     def __len__(self) -> int:
         return len(self.indices)
 
     def __getitem__(self, index: int) -> tuple[Tensor, int]:
         item, label = self._rows[index]
-        return self.transform(self.items[item]), label
+        if not self.is_repeatable:
+            return self.transform(self.items[item]), label
+        with torch.random.fork_rng(devices=()):
+            torch.manual_seed(index)
+            return self.transform(self.items[item]), label
 
 
 @dataclass(frozen=True)
@@ -54,7 +59,7 @@ class DataSplits:
 
     train: LabelledItems  # training transforms
     train_plain: LabelledItems  # the items of `train` in the same order, with evaluation transforms
-    validation: LabelledItems  # classes held out of the training classes, evaluation transforms
+    validation: LabelledItems  # classes held out of the training classes, evaluation transforms; may be empty
     test: LabelledItems  # unseen classes, evaluation transforms
     num_classes: int  # in `train`
     input_shape: tuple[int, ...]  # of one item
@@ -68,10 +73,13 @@ def hold_out_classes(
 ) -> Tensor:
     """A mask (items,) of the items whose class is held out: `share` of the classes, at least two, fixed by `seed`.
 
-    At least `keep` classes must remain. `name` is the argument that an error message names.
+    At least `keep` classes must remain. A share of 0 holds out nothing. `name` is the argument that an error message
+    names.
     """
-    check_share(name, share)
     check_count("seed", seed, at_least=0)
+    if share == 0 and not isinstance(share, bool):
+        return torch.zeros_like(labels, dtype=torch.bool)
+    check_share(name, share)
     classes = torch.unique(labels)
     count = max(MINIMUM_CLASSES, round(share * len(classes)))
     if len(classes) - count < keep:
@@ -117,6 +125,25 @@ def with_closed_set(splits: DataSplits, share: float, seed: int = 0) -> DataSpli
     )
 
 
+def class_split(splits: DataSplits, number: int | None, count: int) -> DataSplits:
+    """Hold out split `number` (0, 1, …) of `count` splits of the training classes, which are always the same."""
+    if number not in range(check_count("splits", count, at_least=2)):
+        raise ValueError(f"split must be 0 … {count - 1}, because splits is {count}; got {number}")
+    if splits.num_classes < MINIMUM_CLASSES * count or len(splits.validation):
+        classes = f"{splits.num_classes} training classes and {len(splits.validation)} validation items"
+        raise ValueError(f"cannot make {count} splits of {classes}: use fewer splits, and no validation_share")
+    order = torch.randperm(splits.num_classes, generator=torch.Generator().manual_seed(0))
+    held_out = torch.isin(splits.train.labels, order[number::count])
+    train = _subset(splits.train, ~held_out)
+    return replace(
+        splits,
+        train=train,
+        train_plain=_subset(splits.train_plain, ~held_out),
+        validation=_subset(splits.train_plain, held_out),
+        num_classes=int(train.labels.max()) + 1,
+    )
+
+
 def check_share(name: str, share: float) -> None:
     if isinstance(share, bool) or not isinstance(share, int | float) or not 0 < share < 1:
         raise ValueError(f"{name} must be between 0 and 1, both excluded, got {share!r}")
@@ -137,7 +164,7 @@ def _hold_out_images(labels: Tensor, share: float, seed: int) -> Tensor:
 
 
 def _subset(items: LabelledItems, mask: Tensor) -> LabelledItems:
-    """The items where `mask` (items,) is True. Every class must be among them, so that labels do not change."""
+    """The items where `mask` (items,) is True, renumbered; labels do not change if every class is among them."""
     labels, chosen = (torch.zeros(len(items.items), dtype=dtype) for dtype in (torch.long, torch.bool))
     labels[items.indices] = items.labels
     chosen[items.indices[mask]] = True

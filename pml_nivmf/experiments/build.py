@@ -11,7 +11,7 @@ from omegaconf import DictConfig, OmegaConf
 from pytorch_metric_learning.losses import MultipleLosses
 from torch import Tensor, nn
 
-from ..data import DataSplits, with_closed_set
+from ..data import DataSplits, class_split, with_closed_set
 from ..losses import ProxyLoss, SampledSoftmax
 from ..models import EmbeddingHead, freeze_batch_norm
 from . import cached_maps, data_parallel, registry
@@ -76,10 +76,11 @@ def build_parts(config: DictConfig) -> Parts:
     device = device_of_rank(pick_device(general["device"]))
     autocast = _autocast(general["amp"], device)
     seed_everything(general["seed"])
-    data = first_on_each_machine(lambda: registry.build("dataset", settings["dataset"], "dataset"))
+    data = _build_data(settings)
     trunk = _build_trunk(settings["model"], data, device).to(device)
     data = _with_closed_set(_with_maps(data, trunk, settings), settings)
     embedder = EmbeddingHead(trunk.num_features, size)
+    embedder.weight.data *= settings["model"]["head_scale"]
     loss = registry.build("loss", settings["loss"], "loss", num_classes=data.num_classes, embedding_size=size)
     modules = {"trunk": trunk, "embedder": embedder, "loss": loss}
     for module in modules.values():
@@ -111,6 +112,8 @@ def check_objects(composed: Composed) -> None:
             if config or path not in _OPTIONAL:
                 registry.check(kind, config, path)
         check_metrics(settings["evaluation"])
+        for key in composed.searches:
+            raise ConfigError(f"{key} is searched: choose a value, or use `pml-nivmf sweep`", key)
     except ConfigError as error:
         raise located(error, composed.sources) from None
 
@@ -133,6 +136,19 @@ def _autocast(amp: str, device: torch.device) -> Autocast:
     return partial(torch.autocast, device.type, getattr(torch, amp, None), enabled=amp != "off")
 
 
+def _build_data(settings: dict[str, Any]) -> DataSplits:
+    """The classes kept out of training are the same for every loss and seed."""
+    dataset, on_validation = settings["dataset"], settings["evaluation"]["select_on"] == "validation"
+    all_classes = {"validation_share": 0} if "splits" in dataset or not on_validation else {}
+    data = first_on_each_machine(lambda: registry.build("dataset", dataset, "dataset", **all_classes))
+    if "splits" in dataset:
+        data = class_split(data, dataset.get("split"), dataset["splits"])
+    if on_validation and len(data.validation) == 0:
+        key, remedy = "evaluation.select_on", "set validation_share, or select_on to last or, as in the paper, to test"
+        raise ConfigError(f"{key}: there are no validation classes: {remedy}", key=key)
+    return data
+
+
 def _with_maps(data: DataSplits, trunk: Any, settings: dict[str, Any]) -> DataSplits:
     """Replace images by stored outputs of the trunk's frozen part, if `model.cached_views` is set."""
     if settings["model"]["cached_views"] is None:
@@ -149,7 +165,7 @@ def compute_maps(config: DictConfig) -> None:
     """Compute and store the maps of `model.cached_views`, with a progress bar, before processes need them."""
     settings: Any = OmegaConf.to_container(config, resolve=True)
     if settings["model"]["cached_views"] is not None and not cached_maps.path_of(settings).exists():
-        data = registry.build("dataset", settings["dataset"], "dataset")
+        data = _build_data(settings)
         device = pick_device(settings["general"]["device"])
         _with_maps(data, _build_trunk(settings["model"], data, device).to(device), settings)
 

@@ -24,7 +24,8 @@ _CROP = 0.75  # degraded test images show a quarter of the area
 def path_of(settings: dict[str, Any]) -> Path:
     """A file in `model.cache_dir` that is named after the data, the trunk and the number of views."""
     model = settings["model"]
-    text = yaml.safe_dump([settings["dataset"], model["trunk"], model["cached_views"]])
+    classes = [] if settings["evaluation"]["select_on"] == "validation" else ["all classes"]
+    text = yaml.safe_dump([settings["dataset"], model["trunk"], model["cached_views"], *classes])
     return Path(model["cache_dir"]) / f"{hashlib.sha256(text.encode()).hexdigest()[:16]}.pt"
 
 
@@ -43,7 +44,7 @@ def with_maps(data: DataSplits, lower: torch.nn.Module, settings: dict[str, Any]
         data,
         train=_stored(data.train, maps["train"], _random_map),
         train_plain=_stored(data.train_plain, maps["train"]),
-        validation=_stored(data.validation, maps["validation"]),
+        validation=_stored(data.validation, maps.get("validation", maps["test"])),  # none: there are no such classes
         test=_stored(data.test, maps["test"]),
         test_degraded=_stored(data.test, maps["test_degraded"]),
         test_images=data.test,
@@ -66,6 +67,7 @@ def _compute(data: DataSplits, lower: torch.nn.Module, settings: dict[str, Any])
         maps = {
             name: torch.stack([_maps(items, lower, settings, bar) for items in versions], dim=1)
             for name, versions in jobs.items()
+            if len(versions[0])
         }
     return maps | {"labels": data.test.labels}
 

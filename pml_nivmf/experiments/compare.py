@@ -13,6 +13,7 @@ from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ import torch
 from omegaconf import DictConfig
 from tqdm import tqdm
 
-from ..checks import nearest
+from ..checks import check_count, nearest
 from ..files import write_json, write_text
 from ..reports import tables
 from . import registry, run
@@ -40,17 +41,22 @@ class Job:
 def plan(
     name: str, losses: Sequence[str], seeds: int | None, overrides: Sequence[str], folder: Path, vary: str = ""
 ) -> list[Job]:
-    """One job for each loss, value of `vary` (`KEY=VALUE,VALUE,…`) and seed, all checked before any training."""
-    first, suffixes = compose(name, overrides), _suffixes(vary)
-    start = first.config.general.seed
+    """One job for each loss, value of `vary` (`KEY=VALUE,VALUE,…`), class split and seed, all checked before any
+    training.
+    """
+    first = compose(name, overrides)
+    start, suffixes = first.config.general.seed, _suffixes(vary or first.vary)
+    count = check_count("dataset.splits", first.config.dataset.get("splits", 0), at_least=0)
+    splits = {f"dataset.split={number}": f"-split-{number}" for number in range(count)}
     jobs = []
     for loss, texts in overrides_of_losses(first, losses, [*overrides, *suffixes]).items():
         common = [text for text in texts if text not in suffixes]
-        for varied in [[text] for text in texts if text in suffixes] or [[]]:
-            label = "".join([Path(loss).stem, *map(suffixes.__getitem__, varied)])
+        for varied in product([text for text in texts if text in suffixes] or [""], splits or [""]):
+            label = "".join([Path(loss).stem, *((suffixes | splits).get(text, "") for text in varied)])
             for seed in range(start, start + (seeds or first.seeds)):
                 target = folder / label / f"seed-{seed}"
-                jobs.append(Job(label, compose_loss(name, loss, common + varied, seed, target), target))
+                config = compose_loss(name, loss, [*common, *filter(None, varied)], seed, target)
+                jobs.append(Job(label, config, target))
     return jobs
 
 
@@ -202,8 +208,9 @@ def write_results(name: str, jobs: Sequence[Job], folder: Path) -> None:
     from ..reports.page import write_report
 
     rows = tables.summarise([(job.label, json.loads((job.folder / "summary.json").read_text())) for job in jobs])
-    tables.print_table(name, rows)
-    write_text(folder / "comparison.md", tables.as_markdown(rows) + "\n")
+    note = tables.selection_note(rows)
+    tables.print_table(f"{name}, {note}" if note else name, rows)
+    write_text(folder / "comparison.md", f"{tables.as_markdown(rows)}\n" + (f"\n{note}\n" if note else ""))
     write_json(folder / "comparison.json", tables.as_json(rows))
     print(f"runs and tables in {folder}")
     print(f"report: {write_report([job.folder for job in jobs], folder / 'report.html')}")

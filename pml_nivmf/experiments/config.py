@@ -1,25 +1,15 @@
 """From an experiment's name and overrides to one checked configuration.
 
-An experiment file names variants of groups and says only what differs:
-
-    description: …
-    groups: {dataset: glyphs, model: conv_net, schedule: [cosine, early_stopping]}
-    compare: [proxy_nca, el_nivmf]      # losses and
-    seeds: 3                            # number of seeds for `pml-nivmf compare`
-    general: {epochs: 8}
-    per_loss: {proxy_nca: {optimizers: {proxy_lr: 0.1}, groups: {schedule: step}}}      # only where that loss is chosen
-
-Merged in this order: `GROUP/default.yaml`, the named variants, the experiment's sections, those of `per_loss` for the
-chosen loss, the command line: `general.epochs=3`, `loss=cos` (a variant, or the path of a YAML file),
-`loss.ProxyAnchorLoss.alpha=16`. Mappings merge key by key; an object `{ClassName: …}` is replaced where the class
-differs. `key~OVERRIDE~` replaces instead of merging, `key~DELETE~` removes a key. `${general.epochs}` refers to another
-value; configurations run no code and do not read the environment.
+experiment_configs/README.md describes the files. Merged in this order: `GROUP/default.yaml`, the named variants, the
+sections of the base and of the experiment, those of `per_loss` for the chosen loss, the command line (see
+`merging`). Configurations run no code and do not read the environment.
 """
 
 import hashlib
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -29,24 +19,17 @@ from omegaconf.errors import ConfigKeyError, OmegaConfBaseException
 
 from ..checks import check_count, nearest
 from ..reports.settings import differing
+from .merging import DELETE, mapping, merge, take_searches
 from .schema import GROUPS, SETTINGS, ExperimentConfig
+from .schema import ConfigError as ConfigError  # for all who read configurations
 
 COMMAND_LINE = "command line"
-_OVERRIDE, _DELETE = "~OVERRIDE~", "~DELETE~"
-# Keys of an experiment's file beside `groups` and the groups, with their defaults.
-_OPTIONS = {"description": "", "compare": [], "seeds": 5, "per_loss": {}, "sweep": None}
+# Keys of an experiment's file beside `base`, `groups`, the groups and `per_loss`, with their defaults.
+_OPTIONS = {"description": "", "compare": [], "vary": "", "seeds": 5, "sweep": None}
 _YAML = (".yaml", ".yml")
 _LONGEST_NAME = 100  # of a folder, in characters
 _REFERENCE = re.compile(r"\$\{\w+(\.\w+)*\}")
 _Layer = tuple[str, dict[str, Any]]  # source and values
-
-
-class ConfigError(ValueError):
-    """A configuration that cannot be run; `key` is the dotted key at fault, if there is one."""
-
-    def __init__(self, message: str, key: str | None = None):
-        super().__init__(message)
-        self.key = key
 
 
 @dataclass
@@ -57,9 +40,11 @@ class Composed:
     config: DictConfig
     loss_variant: str
     compare: list[str]  # losses that `compare` runs by default
+    vary: str  # KEY=VALUE,VALUE,… that `compare` runs by default
     seeds: int  # seeds that `compare` runs by default
     sources: dict[str, str]  # dotted key -> file that set it last
     sweep: Any  # the file's section as it is
+    searches: dict[str, Any]  # dotted key -> space of key~SEARCH~
 
 
 def located(error: ConfigError, sources: dict[str, str]) -> ConfigError:
@@ -79,9 +64,11 @@ def config_folder() -> Path:
     return installed if installed.exists() else package.parent / "experiment_configs"
 
 
+@cache
 def variant_names(group: str) -> list[str]:
     """The packaged variants of a group or, for the group "experiment", all experiments."""
-    paths = [path.relative_to(_folder(group)) for path in _folder(group).rglob("*.yaml") if path.name != "tuned.yaml"]
+    folder = _folder(group)
+    paths = [path.relative_to(folder) for path in folder.rglob("*.yaml") if path.name != "tuned.yaml"]
     return sorted(path.with_suffix("").as_posix() for path in paths if path.parts[0] not in GROUPS)
 
 
@@ -128,9 +115,10 @@ def loss_class(variant: str) -> str:
 
 
 def load(path: Path) -> dict[str, Any]:
-    return _parse(path.read_text(encoding="utf-8"), str(path))
+    return dict(_parse(path.read_text(encoding="utf-8"), str(path)))
 
 
+@cache  # OmegaConf parses slowly
 def _parse(text: str, source: str) -> dict[str, Any]:
     """A YAML mapping as plain data; references are checked but not resolved yet."""
     try:
@@ -139,52 +127,59 @@ def _parse(text: str, source: str) -> dict[str, Any]:
         raise ConfigError(f"{source} is not YAML that can be read: {error}") from None
     if "${" in _REFERENCE.sub("", str(content)):  # OmegaConf would run ${oc.env:HOME}
         raise ConfigError(f"{source}: only references to other values, such as ${{general.epochs}}, are allowed")
-    return _mapping(content, source)
-
-
-def _mapping(value: Any, where: str) -> dict[str, Any]:
-    if not isinstance(value, dict | None):
-        raise ConfigError(f"{where} must be a mapping, got {value!r}")
-    return value or {}
+    return mapping(content, source)
 
 
 def compose(name_or_path: str, overrides: Sequence[str] = ()) -> Composed:
     """The configuration of an experiment, by name or by path of a YAML file, with command-line overrides."""
-    path = find_variant("experiment", name_or_path)
-    experiment, source = load(path), str(path)
-    options: dict[str, Any] = {key: experiment.pop(key, default) for key, default in _OPTIONS.items()}
-    layers = [(source, experiment), *((COMMAND_LINE, _parse_override(text)) for text in overrides)]
-    layers.insert(1, _section_of(_variants(layers)["loss"][-1], options["per_loss"], source))
+    experiments = _with_bases(name_or_path)
+    source, options = experiments[-1][0], dict[str, Any](_OPTIONS)
+    for _, experiment in experiments:
+        options |= {key: experiment.pop(key) for key in _OPTIONS if key in experiment}
+    per_loss = [(file, experiment.pop("per_loss", {})) for file, experiment in experiments]
+    command_line = [(COMMAND_LINE, _parse_override(text)) for text in overrides]
+    loss = _variants([*experiments, *command_line])["loss"][-1]
+    layers = [*experiments, *(_section_of(loss, sections, file) for file, sections in per_loss), *command_line]
     variants = _variants(layers)
     files = [(group, find_variant(group, name, source)) for group in GROUPS for name in variants[group]]
-    merged: dict[str, Any] = {}
-    sources: dict[str, str] = {}
+    merged, sources = dict[str, Any](), dict[str, str]()
     for layer_source, values in [*((str(file), {group: load(file)}) for group, file in files), *layers]:
-        _merge(merged, values, layer_source, sources)
+        merge(merged, values, layer_source, sources)
     merged.pop("groups", None)
+    searches = take_searches(merged)
     return Composed(
         name=experiment_name(name_or_path),
         config=_checked(merged, sources),
         loss_variant=variants["loss"][-1],
         compare=_read_names("loss", options["compare"], f"{source}: compare"),
+        vary=str(options["vary"]),
         seeds=check_count(f"{source}: seeds", options["seeds"]),
         sources=sources,
         sweep=options["sweep"],
+        searches=searches,
     )
+
+
+def _with_bases(name_or_path: str, source: str = COMMAND_LINE) -> list[_Layer]:
+    """The experiment's file, preceded by the file of its base, and so on."""
+    path = find_variant("experiment", name_or_path, source)
+    experiment = load(path)
+    base = experiment.pop("base", None)
+    return [*([] if base is None else _with_bases(str(base), f"{path}: base")), (str(path), experiment)]
 
 
 def _section_of(loss: str, sections: Any, source: str) -> _Layer:
     """The section of `per_loss` for the chosen loss."""
-    sections = _mapping(sections, f"{source}: per_loss")
+    sections = mapping(sections, f"{source}: per_loss")
     _read_names("loss", list(sections), f"{source}: per_loss")
-    return f"{source}: per_loss.{loss}", _mapping(sections.get(loss), f"{source}: per_loss.{loss}")
+    return f"{source}: per_loss.{loss}", mapping(sections.get(loss), f"{source}: per_loss.{loss}")
 
 
 def _variants(layers: Sequence[_Layer]) -> dict[str, list[str]]:
     """The files of each group in the order of merging; the last layer that names variants of a group chooses them."""
     variants = {group: ["default"] for group in GROUPS}
     for source, values in layers:
-        for group, names in _mapping(values.get("groups"), f"{source}: groups").items():
+        for group, names in mapping(values.get("groups"), f"{source}: groups").items():
             if group not in GROUPS:
                 raise ConfigError(f"{source}: unknown key 'groups.{group}'{nearest(str(group), GROUPS)}")
             variants[group] = ["default", *_read_names(group, names, source)]
@@ -204,44 +199,14 @@ def _read_names(group: str, names: Any, source: str) -> list[str]:
 def _parse_override(text: str) -> dict[str, Any]:
     """`a.b=1` as {a: {b: 1}}, and the choice of a variant, `loss=cos`, as {groups: {loss: cos}}."""
     key, equals, value_text = text.partition("=")
-    if not equals and not key.endswith(_DELETE):
-        raise ConfigError(f"{COMMAND_LINE}: expected key=value or key{_DELETE}, got {text!r}")
+    if not equals and not key.endswith(DELETE):
+        raise ConfigError(f"{COMMAND_LINE}: expected key=value or key{DELETE}, got {text!r}")
     value = _parse(f"value: {value_text}", f"{COMMAND_LINE}: {text!r}")["value"]
     if key in GROUPS and isinstance(value, str | list):
         key = f"groups.{key}"
     for part in reversed(key.split(".")):
         value = {part: value}
     return value
-
-
-def _merge(base: dict[str, Any], new: dict[str, Any], source: str, sources: dict[str, str], parent: str = "") -> None:
-    """Merge `new` into `base`, and note the source of every key."""
-    for key_with_action, value in new.items():
-        key = _without_action(key_with_action)
-        path = f"{parent}.{key}" if parent else key
-        sources[path] = source
-        if key_with_action == key + _DELETE:
-            if key not in base:
-                raise ConfigError(f"{source}: cannot delete {path!r}, which is not set{nearest(key, base)}")
-            del base[key]
-        elif path in GROUPS or isinstance(value, dict):
-            value, old = _mapping(value, f"{source}: {path}"), base.get(key)
-            if key_with_action == key + _OVERRIDE or not isinstance(old, dict) or _class_differs(old, value):
-                base[key] = {}
-            _merge(base[key], value, source, sources, path)
-        else:
-            base[key] = value
-
-
-def _without_action(key: Any) -> str:
-    return str(key).removesuffix(_OVERRIDE).removesuffix(_DELETE)
-
-
-def _class_differs(old: dict[str, Any], new: dict[str, Any]) -> bool:
-    """Whether both are objects, `{ClassName: {…}}`, of different classes: arguments of the old must not remain."""
-    items = [*old.items(), *new.items()]
-    are_objects = all(str(key)[:1].isupper() and isinstance(value, dict | None) for key, value in items)
-    return are_objects and not {_without_action(key) for key in new} <= set(old)
 
 
 def _checked(merged: dict[str, Any], sources: dict[str, str]) -> DictConfig:
@@ -269,8 +234,7 @@ def _explained(error: OmegaConfBaseException, merged: dict[str, Any]) -> ConfigE
     if not isinstance(error, ConfigKeyError):
         return ConfigError(f"{key}: {str(error).splitlines()[0]}", key)
     valid = {field.name for field in fields(error.object_type)}  # type: ignore[arg-type]
-    if "." not in key:
-        valid |= {"groups", *SETTINGS, *_OPTIONS} - {key}
+    valid |= set() if "." in key else {"base", "groups", "per_loss", *SETTINGS, *_OPTIONS} - {key}
     full_names = {name.rpartition(".")[2]: name for name in valid}  # epochs: general.epochs
     return ConfigError(f"unknown key {key!r}{nearest(full_names.get(key) or key.rpartition('.')[2], valid)}", key)
 
@@ -286,13 +250,17 @@ def parse_saved(text: str, source: str) -> DictConfig:
 
 
 def with_overrides(config: DictConfig, overrides: Sequence[str], allowed: Sequence[str]) -> DictConfig:
-    """The configuration of a run with changes to keys that may change without making it another run."""
-    values: Any = OmegaConf.to_container(config)
+    """A saved configuration with changes to the allowed keys; a variant, `evaluation=l2`, is merged into its group."""
+    merged: Any = OmegaConf.to_container(config)
     for text in overrides:
-        if text.partition("=")[0] not in allowed:
-            raise ConfigError(f"{COMMAND_LINE}: {text}: a run can be resumed with changes to {', '.join(allowed)} only")
-        _merge(values, _parse_override(text), COMMAND_LINE, {})
-    return _checked(values, dict.fromkeys(values, COMMAND_LINE))
+        if not text.startswith(tuple(allowed)):
+            raise ConfigError(f"{COMMAND_LINE}: {text}: only {', '.join(allowed)} of a run can be changed")
+        layer = _parse_override(text)
+        for group, names in layer.pop("groups", {}).items():
+            for name in _read_names(group, names, COMMAND_LINE):
+                merge(merged, {group: load(find_variant(group, name))}, name, {})
+        merge(merged, layer, COMMAND_LINE, {})
+    return _checked(merged, dict.fromkeys(merged, COMMAND_LINE))
 
 
 def differences(first: DictConfig, second: DictConfig, ignore: Sequence[str]) -> list[str]:

@@ -51,7 +51,7 @@ class Tester(GlobalEmbeddingSpaceTester):
 
 
 def build_testers(settings: dict[str, Any], device: torch.device, autocast: Any) -> dict[str, Tester]:
-    """Return the testers of validation (every epoch) and test (once, with more metrics)."""
+    """Return the testers "validation" (after epochs) and "test" (once, with more metrics)."""
     evaluation = settings["evaluation"]
     check_metrics(evaluation)
     more = list(dict.fromkeys([*evaluation["metrics"], *evaluation["test_metrics"]]))
@@ -104,11 +104,11 @@ def _build_calculator(
         raise ConfigError(f"evaluation: {error}", key="evaluation") from error
 
 
-def evaluate(parts: Any, split: str, epoch: int) -> dict[str, float]:
-    """Return the metrics of one split as `{SPLIT_METRIC: value}`, on all ranks."""
-    tester = parts.testers[split]
-    tester.accuracy_calculator.embedding_scale = parts.embedding_scale()
-    accuracies = tester.test({split: getattr(parts.data, split)}, epoch, parts.trunk, parts.embedder)[split]
+def evaluate(parts: Any, split: str, epoch: int, tester: str = "validation") -> dict[str, float]:
+    """Return the metrics of one split, by the tester of this name, as `{SPLIT_METRIC: value}`, on all ranks."""
+    chosen = parts.testers[tester]
+    chosen.accuracy_calculator.embedding_scale = parts.embedding_scale()
+    accuracies = chosen.test({split: getattr(parts.data, split)}, epoch, parts.trunk, parts.embedder)[split]
     accuracies, suffix = on_first(lambda: dict(accuracies)), "_level0"  # other ranks have none
     return {f"{split}_{k.removesuffix(suffix)}": float(v) for k, v in accuracies.items() if k.endswith(suffix)}
 
@@ -117,6 +117,6 @@ def test(parts: Any, epoch: int) -> tuple[dict[str, float], Tensor, Tensor]:
     """Return metrics, raw embeddings (n, M) and labels (n,) of the test set."""
     tester, split = parts.testers["test"], {}
     tester.end_of_testing_hook = lambda tester: split.update(tester.embeddings_and_labels)
-    metrics = {name.removeprefix("test_"): value for name, value in evaluate(parts, "test", epoch).items()}
+    metrics = {name.removeprefix("test_"): value for name, value in evaluate(parts, "test", epoch, "test").items()}
     embeddings, labels = split["test"]
     return metrics, embeddings, labels[:, 0]

@@ -111,6 +111,8 @@ def build(kind: str, config: Any, path: str, **injected: Any) -> Any:
 
 def _read(kind: str, config: Any, path: str) -> tuple[str, dict[str, Any], str]:
     """The class name, the arguments and their path in the configuration, all checked except for nested objects."""
+    if kind == "dataset" and isinstance(config, dict):
+        config = {key: value for key, value in config.items() if key not in ("splits", "split")}  # see `schema`
     if not isinstance(config, dict) or len(config) != 1:
         raise ConfigError(f"{path} must name one {kind}, {{ClassName: {{…}}}}, got {config!r}", path)
     ((name, arguments),) = config.items()

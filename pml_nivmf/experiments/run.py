@@ -71,6 +71,7 @@ class _Run:
     def __init__(self, config: DictConfig, parts: Parts, folder: Path, progress: Progress, trial: OnEpoch | None):
         self.config, self.parts, self.folder, self.progress, self.trial = config, parts, folder, progress, trial
         self.status = "finished"
+        self.split = "test" if config.evaluation.select_on == "test" else "validation"  # evaluated after epochs
         self.writes = is_first() and trial is None  # weights, checkpoints and logs
         self.recorder = Recorder(folder, progress.history) if self.writes else None
 
@@ -96,7 +97,8 @@ class _Run:
         epoch = trainer.epoch
         row = {"epoch": epoch, "train_loss": trainer.mean_loss()}
         if epoch % self.config.evaluation.every == 0 or epoch == self.config.general.epochs:
-            row |= evaluate(self.parts, "validation", epoch)
+            if len(getattr(self.parts.data, self.split)):
+                row |= evaluate(self.parts, self.split, epoch)
             self._update_best(row)
         now = time.perf_counter()
         self.progress.seconds, self.epoch_start = self.progress.seconds + now - self.epoch_start, now
@@ -120,10 +122,12 @@ class _Run:
         return f"epoch {row['epoch']}/{self.config.general.epochs}: {', '.join(values)}{best}"
 
     def _update_best(self, row: dict[str, Any]) -> None:
-        """Keep the weights of the best validation score."""
-        score, progress = row[f"validation_{self.config.evaluation.select}"], self.progress
+        """Keep the weights of the best score, or of every epoch if the last one is tested."""
+        evaluation, progress = self.config.evaluation, self.progress
+        score = row.get(f"{self.split}_{evaluation.select}", math.nan)
+        is_better = score > progress.best_score or evaluation.select_on == "last"
         progress.evaluations_since_best += 1
-        if score > progress.best_score or progress.best_epoch == 0:  # a first score may be NaN; one epoch is tested
+        if is_better or progress.best_epoch == 0:  # a first score may be NaN; one epoch is tested
             progress.best_score = -math.inf if math.isnan(score) else score
             progress.best_epoch, progress.evaluations_since_best = row["epoch"], 0
             if self.writes:
@@ -134,7 +138,7 @@ class _Run:
         return patience is not None and self.progress.evaluations_since_best >= patience
 
     def _test(self) -> dict[str, Any]:
-        """Return test metrics and uncertainty of the best validation epoch; the test set has no part in the choice."""
+        """Return test metrics and uncertainty of the best epoch."""
         best = on_first(lambda: checkpoint.load_tensors(self.folder / _BEST))
         checkpoint.load_weights(self.parts, best, str(self.folder / _BEST))
         metrics, embeddings, labels = test(self.parts, self.progress.best_epoch)
@@ -142,14 +146,15 @@ class _Run:
         return {"test": metrics, "uncertainty": measures}
 
     def _summary(self) -> dict[str, Any]:
+        select_on = self.config.evaluation.select_on
         return {
             "status": self.status,
             "loss": next(iter(self.config.loss)),
             "seed": self.config.general.seed,
             "epochs": len(self.progress.history),
             "best_epoch": self.progress.best_epoch,
-            "selected_by": f"validation_{self.config.evaluation.select}",
-            "validation_score": self.progress.best_score,
+            "selected_by": "last epoch" if select_on == "last" else f"{self.split}_{self.config.evaluation.select}",
+            "validation_score": self.progress.best_score if self.split == "validation" else None,
             "seconds": round(self.progress.seconds, 2),
         }
 

@@ -12,6 +12,14 @@ from ..checks import check_option, check_range
 ObjectConfig = dict[str, Any]
 
 
+class ConfigError(ValueError):
+    """A configuration that cannot be run; `key` is the dotted key at fault, if there is one."""
+
+    def __init__(self, message: str, key: str | None = None):
+        super().__init__(message)
+        self.key = key
+
+
 def _limited(default: Any, check: Callable[..., Any] = check_range, **limits: Any) -> Any:
     """A field whose value `config` checks, unless it is None."""
     return field(default=default, metadata={"check": lambda key, value: value is None or check(key, value, **limits)})
@@ -21,6 +29,7 @@ def _limited(default: Any, check: Callable[..., Any] = check_range, **limits: An
 class ModelConfig:
     trunk: ObjectConfig = field(default_factory=dict)  # {ConvNet: {…}}, {TimmTrunk: {…}}, {Identity: {}}, …
     embedding_size: int = _limited(128, at_least=2)
+    head_scale: float = _limited(1.0)  # factor of the head's initial weights; the paper's losses start with large norms
     freeze_batch_norm: bool = False  # keep the loaded statistics, as in the paper
     # Store outputs of the trunk's frozen part (TimmTrunk's frozen_until) for every image and this many random views.
     cached_views: int | None = _limited(None)
@@ -41,7 +50,7 @@ class OptimizersConfig:
 class ScheduleConfig:
     scheduler: ObjectConfig = field(default_factory=dict)  # stepped once per epoch, on every optimizer; {}: none
     warm_start: bool = True  # start class proxies at class means, ours and PML's alike
-    patience: int | None = _limited(None, at_least=1)  # evaluations without a better validation score; None: no limit
+    patience: int | None = _limited(None, at_least=1)  # evaluations without a better score; None: no limit
 
 
 @dataclass
@@ -50,7 +59,9 @@ class EvaluationConfig:
     recall_at: list[int] = field(default_factory=list)
     test_metrics: list[str] = field(default_factory=list)  # computed once, on the test set, in addition
     retrieval: str = "cosine"  # or "l2", on raw embeddings
-    select: str = "mean_average_precision_at_r"  # validation metric that chooses the epoch to test
+    select: str = "mean_average_precision_at_r"  # metric that chooses the epoch to test, on the classes of `select_on`
+    # test: as in the paper. last: the last epoch. Both train on all classes, unless validation_share is set.
+    select_on: str = _limited("validation", check_option, options=("validation", "test", "last"))
     every: int = _limited(1, at_least=1)  # epochs
     batch_size: int = _limited(256, at_least=1)
     degradation: bool | None = None  # certainty of degraded test images; None: unless a CPU runs a large trunk
@@ -71,7 +82,11 @@ class GeneralConfig:
 
 @dataclass
 class ExperimentConfig:
-    """All groups. `dataset`, `loss`, `miner` and `sampler` are objects themselves."""
+    """All groups. `dataset`, `loss`, `miner` and `sampler` are objects themselves.
+
+    `dataset` may have two keys beside the class: `splits: 4` divides the training classes into four splits, and the run
+    holds out `split: 0` (or 1, 2, 3) for validation; `compare` runs each of them, see `data.class_split`.
+    """
 
     dataset: ObjectConfig = field(default_factory=dict)
     model: ModelConfig = field(default_factory=ModelConfig)

@@ -1,4 +1,4 @@
-"""The `sweep` section of an experiment: how to search, and which values each loss may take. README has an example."""
+"""The `sweep` section of an experiment: how to search, and which values each loss may take."""
 
 import json
 import math
@@ -35,6 +35,7 @@ class SweepSection:
     # for one loss: more parameters, other ranges, or null to leave a parameter out
     losses: dict[str, dict[str, dict[str, list[Any]] | None]] = field(default_factory=dict)
     start: dict[str, Any] = field(default_factory=dict)  # the first trial; other parameters are drawn
+    reproduce: dict[str, Any] = field(default_factory=dict)  # {key: value} for the runs of --reproduce-best only
 
 
 class Parameter(NamedTuple):
@@ -108,16 +109,18 @@ def plan(
         find_variant("loss", str(name), f"{where}.losses")
     searches = []
     for loss, texts in chosen.items():
-        base = compare.compose_loss(experiment, loss, texts, first.config.general.seed, Path())
-        searches.append(LossSearch(experiment, loss, texts, base, section, _read_space(section, loss, where)))
+        in_place = compose(experiment, [*texts, f"loss={loss}"]).searches
+        space = _read_space(section, in_place, loss, where)
+        values = [f"{key}={space[key].values[0]}" for key in in_place]
+        base = compare.compose_loss(experiment, loss, [*texts, *values], first.config.general.seed, Path())
+        searches.append(LossSearch(experiment, loss, texts, base, section, space))
         _check(searches[-1], f"{where} of {Path(loss).stem}")
     _check_searched(section.start, {key for search in searches for key in search.space}, f"{where}.start")
     return searches
 
 
 def _read_section(section: Any, source: str) -> SweepSection:
-    if section is None:
-        raise ConfigError(f"{source} has no sweep section: add one with a space to search")
+    section = {} if section is None else section
     if isinstance(section, dict) and section.get("sampler") == "grid":
         section = _GRID_DEFAULTS | section
     try:
@@ -130,8 +133,8 @@ def _read_section(section: Any, source: str) -> SweepSection:
     return result
 
 
-def _read_space(section: SweepSection, loss: str, where: str) -> dict[str, Parameter]:
-    """The parameters of one loss: the common ones that concern it, changed by those under `losses`."""
+def _read_space(section: SweepSection, in_place: dict[str, Any], loss: str, where: str) -> dict[str, Parameter]:
+    """The parameters of one loss: the common ones that concern it, those under `losses`, and those of key~SEARCH~."""
     targets = {key: compare.target_class(key, registry.known("loss"), f"{where}.space") for key in section.space}
     common = {key: entry for key, entry in section.space.items() if targets[key] in (None, loss_class(loss))}
     changes, place = section.losses.get(Path(loss).stem, {}), f"{where}.losses.{Path(loss).stem}"
@@ -140,9 +143,9 @@ def _read_space(section: SweepSection, loss: str, where: str) -> dict[str, Param
     _check_searched([key for key, entry in changes.items() if entry is None], common, place)
     kinds = ("choice",) if section.sampler == "grid" else ("choice", "log_uniform", "uniform", "int")
     space = {}
-    for key, entry in ((key, entry) for key, entry in (common | changes).items() if entry is not None):
-        kind, values = next(iter(entry.items()), ("", []))
-        if len(entry) != 1 or kind not in kinds or not values:
+    for key, entry in ((key, entry) for key, entry in (common | changes | in_place).items() if entry is not None):
+        kind, values = next(iter(entry.items()), ("", [])) if isinstance(entry, dict) else ("", [])
+        if not values or len(entry) != 1 or kind not in kinds:
             raise ConfigError(f"{where}: {key}: expected {{KIND: […]}}, got {entry}{nearest(kind, kinds)}")
         space[key] = Parameter(kind, list(map(json.dumps, values)) if kind == "choice" else values)
     return space
@@ -151,7 +154,10 @@ def _read_space(section: SweepSection, loss: str, where: str) -> dict[str, Param
 def _check(search: LossSearch, where: str) -> None:
     """Let Optuna check all ranges and the start, and compose every option and both ends of every range."""
     if not search.space:
-        raise ConfigError(f"{where}: there is no parameter: add some under space or losses")
+        raise ConfigError(f"{where}: there is no parameter: add some under space or losses, or a key~SEARCH~")
+    if search.base.evaluation.select_on != "validation":
+        remedy = "search with validation, and set this under sweep.reproduce"
+        raise ConfigError(f"{where}: evaluation.select_on is {search.base.evaluation.select_on}: {remedy}")
     for key in {text.partition("=")[0] for text in search.overrides} & search.space.keys():
         raise ConfigError(f"command line: {key} is set by the sweep: leave it out")
     values = {key: parameter.values for key, parameter in search.space.items()}
@@ -161,7 +167,8 @@ def _check(search: LossSearch, where: str) -> None:
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("error", UserWarning)  # Optuna only warns of a value outside its range
-                search.config({key: p.suggest(FixedTrial(params), key) for key, p in search.space.items()})
+                drawn = {key: p.suggest(FixedTrial(params), key) for key, p in search.space.items()}
+                search.config(drawn | search.section.reproduce)
         except (TypeError, ValueError, UserWarning) as error:  # without the parameters the configuration was right
             raise ConfigError(f"{where}: {str(error).removeprefix('command line: ')} (with {params})") from None
 

@@ -228,7 +228,8 @@ def reproduce(
         first = max(_FIRST_NEW_SEED, plan.seeds().stop)
         for seed in range(first, first + seeds):
             target = folder / plan.name / "best" / f"seed-{seed}"
-            job = compare.Job(plan.name, plan.config(best.params, seed, target), target)
+            config = plan.config(best.params | plan.section.reproduce, seed, target)
+            job = compare.Job(plan.name, config, target)
             if compare.changed_keys(job):  # other settings were the best before there were more trials
                 shutil.rmtree(target.parent)
             jobs.append(job)

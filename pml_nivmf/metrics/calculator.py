@@ -44,8 +44,8 @@ class ProbabilisticAccuracyCalculator(AccuracyCalculator):
     - `CERTAINTY_METRICS`: certainty_auroc, aurc, excess_aurc and recall_at_coverage_<percent>: how well the norm ‖z‖
       predicts whether the nearest neighbour is right. The suffix _similarity stands for the similarity to the nearest
       neighbour instead of the norm, _ppk for minus the expected-likelihood distance to it.
-    - `DIVERSITY_METRICS`: cluster_diversity, feature_diversity and intra_inter_ratio of the queries, on unit embeddings
-      for "cosine", raw embeddings for "l2". Not with a label_comparison_fn.
+    - `DIVERSITY_METRICS`: cluster_diversity, cluster_diversity_per_class, feature_diversity and intra_inter_ratio of
+      the queries, on unit embeddings for "cosine", raw embeddings for "l2". Not with a label_comparison_fn.
 
     include: names of metrics, by default all but certainty and diversity. recall_at_<k> may have any k.
     exclude: names of metrics to leave out.

@@ -12,15 +12,19 @@ from torch import Tensor
 from .inputs import UndefinedMetricError, as_embeddings, as_labels
 
 
-def cluster_diversity(embeddings: Any, labels: Any) -> float:
+def cluster_diversity(embeddings: Any, labels: Any, per_class: bool = False) -> float:
     r"""Var ‖z_i − z_j‖ over all pairs of the same class: how much clusters differ in size and shape
-    [Kirchhof et al. 2022, supplement]. 0 if all pairs have the same distance.
+    [Kirchhof et al. 2022, supplement]. 0 if all pairs have the same distance; higher is more diverse.
 
     embeddings: (items, size). labels: (items,).
+    per_class: the mean of each class's variance, instead of the variance of the pairs of all classes pooled, which also
+        grows with the difference between wide and narrow classes.
 
     Raises UndefinedMetricError, a ValueError, if no class has two items.
     """
-    return float(_distances_within(_by_class(embeddings, labels)).var(correction=0))
+    distances = _distances_within(_by_class(embeddings, labels))
+    groups = distances if per_class else [torch.cat(distances)]
+    return float(torch.stack([group.var(correction=0) for group in groups]).mean())
 
 
 def intra_inter_ratio(embeddings: Any, labels: Any) -> float:
@@ -33,7 +37,7 @@ def intra_inter_ratio(embeddings: Any, labels: Any) -> float:
     means coincide.
     """
     classes = _by_class(embeddings, labels)
-    intra = _distances_within(classes).mean()
+    intra = torch.cat(_distances_within(classes)).mean()
     means = torch.stack([members.mean(dim=0) for members in classes])
     inter = torch.pdist(means)
     if len(inter) == 0 or float(inter.mean()) <= 1e-12 * float(means.norm(dim=1).max()):
@@ -42,11 +46,12 @@ def intra_inter_ratio(embeddings: Any, labels: Any) -> float:
 
 
 def feature_diversity(embeddings: Any) -> float:
-    r"""KL(U ‖ S) from the uniform distribution U to the normalised singular values S = σ/Σσ of the embeddings: the
-    spectral decay ρ of Roth et al. (2020). 0 if all directions are used equally; larger if few directions dominate.
+    r"""−KL(U ‖ S) from the uniform distribution U to the normalised singular values S = σ/Σσ of the embeddings: minus
+    the spectral decay ρ of Roth et al. (2020). Higher is more diverse, as in the paper: 0 if all directions are used
+    equally, lower if few directions dominate.
 
-    KL(U ‖ S) = −log D − (1/D)·Σ_d log S_d with D = min(items, size) singular values. It is infinite if a direction is
-    not used at all.
+    −KL(U ‖ S) = log D + (1/D)·Σ_d log S_d with D = min(items, size) singular values. It is −∞ if a direction is not
+    used at all.
 
     embeddings: (items, size), not centred.
 
@@ -58,7 +63,7 @@ def feature_diversity(embeddings: Any) -> float:
         raise UndefinedMetricError("all embeddings are zero: there is no spectrum")
     rounding = spectrum.max() * max(points.shape) * torch.finfo(torch.double).eps
     spectrum = torch.where(spectrum <= rounding, 0.0, spectrum)
-    return float(stats.entropy(torch.ones_like(spectrum).numpy(), spectrum.numpy()))  # SciPy normalises both
+    return -float(stats.entropy(torch.ones_like(spectrum).numpy(), spectrum.numpy()))  # SciPy normalises both
 
 
 def _by_class(embeddings: Any, labels: Any) -> tuple[Tensor, ...]:
@@ -69,9 +74,9 @@ def _by_class(embeddings: Any, labels: Any) -> tuple[Tensor, ...]:
     return points[place.argsort(stable=True)].split(counts.tolist())
 
 
-def _distances_within(classes: tuple[Tensor, ...]) -> Tensor:
-    """The distances of all pairs of the same class, (pairs,)."""
+def _distances_within(classes: tuple[Tensor, ...]) -> list[Tensor]:
+    """The distances of all pairs of each class that has any, (pairs,)."""
     distances = [torch.pdist(members) for members in classes if len(members) > 1]
     if not distances:
         raise UndefinedMetricError(f"none of the {len(classes)} classes has two items: there are no pairs")
-    return torch.cat(distances)
+    return distances

@@ -3,6 +3,7 @@
 import math
 import re
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from torch import Tensor
@@ -20,6 +21,7 @@ _CERTAINTY = re.compile(
 )
 DIVERSITY: dict[str, Callable[[Tensor, Tensor], float]] = {
     "cluster_diversity": cluster_diversity,
+    "cluster_diversity_per_class": partial(cluster_diversity, per_class=True),
     "feature_diversity": lambda embeddings, labels: feature_diversity(embeddings),
     "intra_inter_ratio": intra_inter_ratio,
 }
@@ -61,6 +63,6 @@ def or_nan(metric: Callable[[Tensor, Tensor], float], first: Tensor, second: Ten
 
 
 def lower_is_better(name: str) -> bool:
-    """True for the areas of risk, feature diversity (a distance from uniform singular values) and intra/inter ratio."""
+    """True for the areas of risk and the intra/inter ratio."""
     match = _CERTAINTY.fullmatch(name)
-    return name in ("feature_diversity", "intra_inter_ratio") or (match is not None and "aurc" in match["stem"])
+    return name == "intra_inter_ratio" or (match is not None and "aurc" in match["stem"])

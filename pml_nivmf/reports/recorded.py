@@ -89,6 +89,7 @@ def _overrides(command: str) -> str:
 
 def _data_name(config: Path) -> str:
     """The name of the user's file or folder, or else that of the class in lower case."""
-    ((name, arguments),) = yaml.safe_load(config.read_text())["dataset"].items()
+    dataset = yaml.safe_load(config.read_text())["dataset"]
+    name, arguments = next((key, value) for key, value in dataset.items() if key[0].isupper())  # not `splits`
     path = arguments.get("npz") or (name == "ImageFolder" and arguments["root"])
     return Path(path).stem if path else str(name).lower()

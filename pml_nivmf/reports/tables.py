@@ -30,6 +30,7 @@ _TITLES = {
     r"recall_at_coverage_(\d+)(.*)": "R@1 at {}% ({})",
 }
 _SHOWN_METRICS = 3  # fit in a terminal of 80 columns
+CHOSEN_ON_TEST = "epoch chosen on test classes, as in the paper"
 _SCORES = {"": "norm", "_similarity": "similarity", "_ppk": "PPK"}
 
 
@@ -87,6 +88,7 @@ class Row:
     seeds: int
     metrics: dict[str, Estimate]
     seconds: float
+    chosen_on_test: bool = False  # whether test classes chose the epoch
 
 
 def summarise(results: Sequence[tuple[str, dict[str, Any]]]) -> list[Row]:
@@ -96,8 +98,16 @@ def summarise(results: Sequence[tuple[str, dict[str, Any]]]) -> list[Row]:
         summaries = [summary for name, summary in results if name == loss]
         names = dict.fromkeys(metric for summary in summaries for metric in summary["test"])
         metrics = {name: Estimate.of([s["test"].get(name) for s in summaries], in_percent(name)) for name in names}
-        rows.append(Row(loss, len(summaries), metrics, statistics.fmean(s["seconds"] for s in summaries)))
+        seconds = statistics.fmean(summary["seconds"] for summary in summaries)
+        chosen_on_test = any(str(summary.get("selected_by")).startswith("test_") for summary in summaries)
+        rows.append(Row(loss, len(summaries), metrics, seconds, chosen_on_test))
     return rows
+
+
+def selection_note(rows: Sequence[Row]) -> str:
+    """What a table has to say if test classes chose the epochs of all or some rows."""
+    names = [row.loss for row in rows if row.chosen_on_test]
+    return CHOSEN_ON_TEST + (f" ({', '.join(names)})" if len(names) < len(rows) else "") if names else ""
 
 
 def in_percent(metric: str) -> bool:

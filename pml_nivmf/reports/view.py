@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from matplotlib.figure import Figure
 from PIL import Image
 
 from . import settings, tables
@@ -26,6 +27,7 @@ def view(runs: RunSet) -> dict[str, Any]:
         "runs": runs,
         "main": main,
         "metrics": ordered_metrics(rows),
+        "selection_note": tables.selection_note(rows),
         "bars": _bars(runs, main),
         "training": _training(runs),
         "measured": measured,
@@ -58,15 +60,16 @@ def _bars(runs: RunSet, main: dict[str, Any]) -> str | None:
 
 
 def _training(runs: RunSet) -> str | None:
-    """Curves of the training loss and of the validation metric that selected the epoch."""
+    """Curves of the training loss and of the metric that selected the epoch."""
     if not any(run.history for run in runs.runs):
         return None
     histories = {group.name: [run.history for run in group.runs] for group in runs.groups}
     selected_by = str(runs.runs[0].summary.get("selected_by"))
-    label = f"validation {short_name(selected_by.removeprefix('validation_'))}"
-    return inline_svg(
-        figures.training_curves(histories, {"train_loss": "training loss", selected_by: label}), "training"
-    )
+    split, _, metric = selected_by.partition("_")
+    metrics = {"train_loss": "training loss", selected_by: f"{split} {short_name(metric)}"}
+    if not metric:  # the last epoch was tested
+        del metrics[selected_by]
+    return inline_svg(figures.training_curves(histories, metrics), "training")
 
 
 def _certainty(measured: Sequence[Group]) -> dict[str, Any] | None:
@@ -84,6 +87,27 @@ def _certainty(measured: Sequence[Group]) -> dict[str, Any] | None:
         "similarity": inline_svg(figures.risk_coverage_curves(by_similarity), "risk-similarity"),
         "histograms": inline_svg(figures.norm_histograms({name: seeds[0] for name, seeds in by_norm.items()}), "norms"),
     }
+
+
+def norms_by_errors_of(baseline: Run, runs: RunSet) -> Figure:
+    """Histograms of the norms of each group's first seed, of test items that the baseline retrieves right and wrong."""
+    right, methods = _scored(baseline, baseline.items["norm"])[1], {}
+    for group in runs.groups:
+        items = group.runs[0].items
+        if not np.array_equal(items["labels"], baseline.items["labels"]):
+            raise ValueError(f"{group.runs[0].folder} and {baseline.folder} have different test items")
+        methods[f"{group.name}, retrieval of the baseline"] = (_scored(group.runs[0], items["norm"])[0], right)
+    return figures.norm_histograms(methods)
+
+
+def weight_scores(runs: RunSet) -> dict[float, list[float]]:
+    """{weight ω of JointProxyLoss: R@1 in percent of the seeds}; ω is ∞ for ProxyAnchor and 0 for other losses."""
+    scores: dict[float, list[float]] = {}
+    for run in runs.runs:
+        ((name, arguments),) = run.config["loss"].items()
+        weight = {"JointProxyLoss": (arguments or {}).get("weight", 1.0), "ProxyAnchorLoss": math.inf}.get(name, 0.0)
+        scores.setdefault(weight, []).append(100 * run.summary["test"]["recall_at_1"])
+    return scores
 
 
 def _scored(run: Run, certainty: np.ndarray) -> figures.Scored:

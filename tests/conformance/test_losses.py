@@ -1,9 +1,16 @@
 """Every loss of ours as one of PML's: reducers, regularizers, miners, wrappers, trainers, testers, dtypes, devices."""
 
+import contextlib
+import io
+
 import pytest
 import torch
 from pytorch_metric_learning import miners, reducers, regularizers, testers, trainers
+from pytorch_metric_learning.utils import logging_presets
+from pytorch_metric_learning.utils.accuracy_calculator import AccuracyCalculator
 from pytorch_metric_learning.utils.inference import CustomKNN
+from torch import nn
+from torch.utils.data import TensorDataset
 
 from pml_nivmf.distances import ExpectedLikelihoodDistance
 
@@ -11,7 +18,7 @@ from ..devices import DEVICES
 from ..distances.variants import each
 from .catalogue import classes_of
 from .programs import CLASSES as C
-from .programs import REDUCERS, REGULARIZERS, WRAPPERS, metrics_of, proxy_accuracy, train
+from .programs import CPU, FEATURES, REDUCERS, REGULARIZERS, WRAPPERS, metrics_of, proxy_accuracy, toy_problem, train
 from .variants import ALL, ONE_OF_EACH_CLASS, SINGLE
 
 M, B = 16, 12
@@ -139,3 +146,42 @@ def test_trainers(trainer, make):
             metrics = metrics_of(tester, trunk, CustomKNN(ExpectedLikelihoodDistance()))
             scores = [value for name, value in metrics.items() if name.startswith("precision_at_1")]
             assert min(scores) > 0.9, tester
+
+
+@each(ONE_OF_EACH_CLASS)
+def test_hook_container(make, tmp_path):
+    """PML's HookContainer logs our losses, saves them with the best epoch and restores them."""
+    dataset, models, losses = (
+        TensorDataset(*toy_problem()),
+        {"trunk": nn.Linear(FEATURES, M)},
+        {"metric_loss": make(C, M)},
+    )
+    keeper, _, _ = logging_presets.get_record_keeper(str(tmp_path / "csv"), str(tmp_path / "tensorboard"))
+    hooks = logging_presets.get_hook_container(keeper, primary_metric="precision_at_1")
+    calculator = AccuracyCalculator(include=("precision_at_1",), k=5)
+    tester = testers.GlobalEmbeddingSpaceTester(
+        normalize_embeddings=False, accuracy_calculator=calculator, end_of_testing_hook=hooks.end_of_testing_hook, **CPU
+    )
+    trainer = trainers.MetricLossOnly(
+        models=models,
+        optimizers={
+            "trunk_optimizer": torch.optim.Adam(models["trunk"].parameters()),
+            "metric_loss_optimizer": torch.optim.Adam(losses["metric_loss"].param_groups(1e-3)),
+        },
+        batch_size=25,
+        loss_funcs=losses,
+        dataset=dataset,
+        end_of_iteration_hook=hooks.end_of_iteration_hook,
+        end_of_epoch_hook=hooks.end_of_epoch_hook(tester, {"val": dataset}, str(tmp_path / "models")),
+        **CPU,
+    )
+    with contextlib.redirect_stderr(io.StringIO()):
+        trainer.train(num_epochs=2)
+    first, last = hooks.get_loss_history(["metric_loss"])["metric_loss"]
+    assert last < first
+    epoch, best = hooks.get_best_epoch_and_accuracy(tester, "val")
+    assert best > 0.9
+    trained, restored = losses["metric_loss"], make(C, M)
+    restored.load_state_dict(torch.load(tmp_path / "models" / "metric_loss_2.pth", weights_only=True))
+    assert all(map(torch.equal, restored.state_dict().values(), trained.state_dict().values()))
+    assert (tmp_path / "models" / f"metric_loss_best{epoch}.pth").exists()

@@ -5,7 +5,7 @@ import pickle
 import pytest
 import torch
 
-from pml_nivmf.data import with_closed_set
+from pml_nivmf.data import class_split, with_closed_set
 from pml_nivmf.data.splits import Source, hold_out_classes, make_splits
 
 SIZES = {7: 10, 3: 1, 9: 5, 40: 20, 12: 2, 5: 4, 1: 3, 8: 2}  # label -> items
@@ -16,11 +16,11 @@ def double(item):
     return item * 2
 
 
-def build(labels=LABELS):
+def build(labels=LABELS, share=0.25):
     """Items are their own numbers; training doubles them."""
     items = torch.arange(len(labels), dtype=torch.float32)
     test = Source(torch.arange(4, dtype=torch.float32) + 100, torch.tensor([50, 50, 60, 60]))
-    held_out = hold_out_classes(labels, 0.25, seed=0)
+    held_out = hold_out_classes(labels, share, seed=0)
     return make_splits(Source(items, labels), test, held_out, double, torch.Tensor.clone, ())
 
 
@@ -42,10 +42,11 @@ def test_a_seed_holds_out_the_classes_that_results_were_computed_with(seed, clas
     assert torch.equal(before, torch.get_rng_state())
 
 
-@pytest.mark.parametrize("share", [0, 1, 1.5, -0.1, True, None, "0.5", float("nan")])
+@pytest.mark.parametrize("share", [0, 1, 1.5, -0.1, True, False, None, "0.5", float("nan")])
 def test_invalid_shares(share):
-    with pytest.raises(ValueError, match=r"validation_share must be between 0 and 1.* got"):
-        hold_out_classes(LABELS, share, seed=0)
+    if type(share) is not int or share:
+        with pytest.raises(ValueError, match=r"validation_share must be between 0 and 1.* got"):
+            hold_out_classes(LABELS, share, seed=0)
     with pytest.raises(ValueError, match=r"share must be between 0 and 1.* got"):
         with_closed_set(build(), share)
 
@@ -70,6 +71,26 @@ def test_parts_are_disjoint_complete_and_relabelled():
     assert torch.equal(torch.unique(original)[splits.train.labels], original)  # the same classes, in ascending order
     for (augmented, label), (plain, same) in zip(splits.train, splits.train_plain, strict=True):
         assert (augmented.item(), label) == (2 * plain.item(), same)
+
+
+def test_a_share_of_0_trains_on_all_classes():
+    splits = build(share=0)
+    assert (len(splits.train), len(splits.validation), splits.num_classes) == (len(LABELS), 0, len(SIZES))
+
+
+def test_every_class_is_held_out_by_one_of_the_class_splits():
+    parts = [class_split(build(share=0), number, 3) for number in range(3)]
+    held_out = [set(LABELS[part.validation.indices].tolist()) for part in parts]
+    assert sorted(map(len, held_out)) == [2, 3, 3]
+    assert set.union(*held_out) == set(SIZES)
+    for part, classes in zip(parts, held_out, strict=True):
+        assert set(LABELS[part.train.indices].tolist()) == set(SIZES) - classes
+        assert sorted(set(part.train.labels.tolist())) == list(range(part.num_classes))
+        assert [2 * item.item() for item, _ in part.train_plain] == [item.item() for item, _ in part.train]
+        assert [item.item() for item, _ in part.validation] == part.validation.indices.tolist()
+    for number, count, message in ((3, 3, "split must be 0 … 2"), (None, 3, "got None"), (0, 5, "5 splits of 8 train")):
+        with pytest.raises(ValueError, match=message):
+            class_split(build(share=0), number, count)
 
 
 def test_a_part_survives_pickling():

@@ -37,6 +37,23 @@ def test_every_group_has_a_default_and_every_file_a_description():
         assert path.read_text().startswith(("# ", "description: ")), path
 
 
+def test_an_experiment_differs_from_its_base(write):
+    base = write(EXPERIMENT + "seeds: 2\ncompare: [margin]", "base.yaml")
+    middle = write(f"base: {base}\ncompare: [cos]\nper_loss: {{margin: {{general: {{seed: 4}}}}}}", "middle.yaml")
+    name = write(f"base: {middle}\ngroups: {{model: conv_net}}\noptimizers: {{proxy_lr: 3, temperature_lr~DELETE~: }}")
+    composed, with_margin = compose(name), compose(name, ["loss=margin"]).config
+    assert (composed.name, composed.seeds, composed.compare) == ("mine", 2, ["cos"])
+    assert (composed.loss_variant, composed.config.general.epochs) == ("proxy_nca", 7)
+    assert "ConvNet" in composed.config.model.trunk
+    assert (composed.config.optimizers.proxy_lr, composed.config.optimizers.temperature_lr) == (3, None)
+    assert (with_margin.general.epochs, with_margin.general.seed) == (3, 4)
+    assert list(with_margin.miner) == ["DistanceWeightedMiner"]
+    with pytest.raises(
+        ConfigError, match=r"mine.yaml: base: unknown experiment 'table1/cup': did you mean 'table1/cub'"
+    ):
+        compose(write("base: table1/cup"))
+
+
 def test_every_object_of_a_configuration_is_checked():
     groups = {group.name: group.type for group in fields(ExperimentConfig)}
     settings = {f"{g}.{f.name}": f.type for g, kind in groups.items() if is_dataclass(kind) for f in fields(kind)}
@@ -46,7 +63,7 @@ def test_every_object_of_a_configuration_is_checked():
 @pytest.mark.parametrize(
     ("overrides", "expected"),
     [
-        ([], {"model.embedding_size": 512, "model.trunk": {"TimmTrunk": {"name": "resnet50"}}}),
+        ([], {"model.embedding_size": 512, "model.trunk": {"TimmTrunk": {"name": "resnet50.tv_in1k"}}}),
         ([], {"schedule.scheduler": {"CosineAnnealingLR": {"T_max": 7}}, "schedule.patience": 10}),
         (["general.batch_size=32", "general.run_dir=x-${general.seed}"], {"general.run_dir": "x-0"}),
         (["general.amp=off", "sampler=shuffle"], {"general.amp": "off", "sampler": {}}),

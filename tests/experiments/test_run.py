@@ -12,6 +12,7 @@ from pml_nivmf.experiments import build, checkpoint, registry, run
 from pml_nivmf.experiments.build import build_parts
 from pml_nivmf.experiments.config import ConfigError, compose, name_with_overrides, variant_names
 from pml_nivmf.experiments.train import build_trainer
+from pml_nivmf.reports.page import write_report
 
 from ..data import fakes
 
@@ -45,6 +46,38 @@ def test_test_metrics_are_those_of_the_best_validation_epoch(experiment, tmp_pat
     parts = build_parts(config)
     checkpoint.load_weights(parts, checkpoint.load_tensors(tmp_path / "run" / "best.pt"), "best.pt")
     assert run.evaluate(parts, "test", 0) == {f"test_{k}": v for k, v in summary["test"].items()}
+
+
+def test_the_paper_chooses_the_epoch_on_test_classes(experiment, tmp_path):
+    """With all training classes; only if it is written out."""
+    config = compose(experiment, ["general.epochs=4", "evaluation.select_on=test"]).config
+    summary = run.start(config, tmp_path / "run")
+    history = json.loads((tmp_path / "run" / "history.json").read_text())
+    scores = [row["test_mean_average_precision_at_r"] for row in history]
+    assert build_parts(config).data.num_classes == 8
+    assert summary["best_epoch"] == 1 + scores.index(max(scores))
+    assert summary["test"]["mean_average_precision_at_r"] == max(scores)
+    assert (summary["selected_by"], summary["validation_score"]) == ("test_mean_average_precision_at_r", None)
+    page = write_report([tmp_path / "run"], tmp_path / "report.html").read_text()
+    assert page.count("epoch chosen on test classes, as in the paper") == 3, "the overview, and the table twice"
+
+
+def test_the_last_epoch_can_be_tested(experiment, tmp_path, results, kill_after):
+    config = compose(experiment, ["evaluation.select_on=last", "schedule.patience=1"]).config
+    summary = run.start(config, tmp_path / "run")
+    assert (summary["best_epoch"], summary["selected_by"], summary["validation_score"]) == (3, "last epoch", None)
+    with kill_after(2):
+        run.start(config, tmp_path / "killed")
+    run.resume(tmp_path / "killed")
+    assert results(tmp_path / "killed") == results(tmp_path / "run")
+    assert "the last epoch is tested" in write_report([tmp_path / "run"], tmp_path / "report.html").read_text()
+
+
+def test_without_validation_classes_the_choice_must_be_written_out(experiment, tmp_path):
+    config = compose(experiment, ["dataset.FeatureArrays.validation_share=0"]).config
+    with pytest.raises(ConfigError, match=r"no validation classes: set validation_share, or select_on"):
+        run.start(config, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
 
 
 def test_early_stopping(experiment, tmp_path, monkeypatch):
@@ -96,7 +129,7 @@ def test_a_finished_run_can_be_trained_for_longer(experiment, tmp_path, results,
     assert cli.main(["run", "--resume", str(tmp_path / "short"), "general.epochs=2"]) == 2
     assert "has finished 2 epochs: set general.epochs to more, got 2" in capsys.readouterr().err
     assert cli.main(["run", "--resume", str(tmp_path / "short"), "general.batch_size=4"]) == 2
-    assert "can be resumed with changes to general.epochs" in capsys.readouterr().err
+    assert "general.num_workers of a run can be changed" in capsys.readouterr().err
     assert cli.main(["run", "--resume", str(tmp_path / "short"), "general.epochs=5"]) == 0
     output = capsys.readouterr().out
     assert "epoch 2/" not in output

@@ -29,9 +29,40 @@ def test_each_loss_has_its_space(write):
     assert (anchor.study, anchor.trials) == ("tiny/proxy_anchor", 6)
 
 
+def test_a_space_can_stand_in_the_place_of_a_value(write, capsys):
+    """In the experiment, under per_loss and on the command line, also without a sweep section."""
+    in_place = """
+optimizers: {model: {Adam: {lr~SEARCH~: {log_uniform: [1e-4, 1e-2]}}}, proxy_lr: 0.3}
+per_loss: {proxy_anchor: {loss: {ProxyAnchorLoss: {alpha~SEARCH~: {choice: [16, 32]}}}}}
+"""
+    rate = ("log_uniform", [1e-4, 1e-2])
+    anchor, vmf = search_space.plan(write(in_place), [], ["optimizers.proxy_lr~SEARCH~={uniform: [0.1, 1]}"])
+    shared = {"optimizers.model.Adam.lr": rate, "optimizers.proxy_lr": ("uniform", [0.1, 1])}
+    assert anchor.space == shared | {"loss.ProxyAnchorLoss.alpha": ("choice", ["16", "32"])}
+    assert vmf.space == shared
+    config = anchor.config(
+        {"optimizers.model.Adam.lr": 5e-3, "optimizers.proxy_lr": 0.2, "loss.ProxyAnchorLoss.alpha": 16}
+    )
+    assert (config.optimizers.model.Adam.lr, config.optimizers.proxy_lr, config.loss.ProxyAnchorLoss.alpha) == (
+        5e-3,
+        0.2,
+        16,
+    )
+    (fixed,) = search_space.plan(write(in_place), ["el_vmf"], ["optimizers.proxy_lr=0.5"])
+    assert list(fixed.space) == ["optimizers.model.Adam.lr"]
+    for command in ("run", "compare"):
+        assert cli.main([command, write(in_place)]) == 2
+        assert " is searched: choose a value, or use `pml-nivmf sweep`" in capsys.readouterr().err
+    with pytest.raises(ValueError, match=r"evaluation\.select_on is test: search with validation, and set this under"):
+        search_space.plan(write(in_place), [], ["evaluation.select_on=test"])
+    with pytest.raises(ValueError, match=r"lr: expected \{KIND: \[…\]\}, got \[1, 2\]"):
+        search_space.plan(write("optimizers: {model: {Adam: {lr~SEARCH~: [1, 2]}}}"), [], [])
+
+
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
+        ("  trials: 6", "  reproduce: {general.epoch: 3}", "unknown key 'general.epoch'"),
         ("trials: 6", "trails: 6", "sweep.trails: Key 'trails' not in 'SweepSection'. Did you mean: 'trials'"),
         ("trials: 6", "sampler: random", "sweep.sampler: Invalid value 'random', expected one of ['tpe', 'grid']"),
         ("trials: 6", "sampler: grid", "optimizers.proxy_lr: expected {KIND: […]}, got {'log_uniform'"),
@@ -57,7 +88,7 @@ def test_each_loss_has_its_space(write):
         ("  trials: 6", "  start: {general.epoch: 3}", "sweep.start: 'general.epoch' is not searched: did you mean"),
         ("  trials: 6", "  start: {general.epochs: 9}", "The value 9 of the parameter 'general.epochs' is out of"),
         ("  trials: 6", "  start: {schedule: step}", "step"),
-        (SWEEP, "", "has no sweep section"),
+        (SWEEP, "", "sweep of proxy_anchor: there is no parameter: add some under space or losses, or a key~SEARCH~"),
         (SWEEP, "sweep: 3", "sweep: Merge error: int is not a subclass"),
         (SWEEP, "sweep: {space: {}}", "sweep of proxy_anchor: there is no parameter"),
     ],

@@ -36,6 +36,8 @@ def within(x, y):
 def test_cluster_diversity_is_scipys(offset):
     x, y = data(offset)
     assert cluster_diversity(x, y) == pytest.approx(within(x, y).var(), rel=1e-9)
+    variances = [pdist(x[y == label]).var() for label in np.unique(y) if (y == label).sum() > 1]
+    assert cluster_diversity(x, y, per_class=True) == pytest.approx(np.mean(variances), rel=1e-9)
     with pytest.raises(UndefinedMetricError, match="none of the 120 classes has two items"):
         cluster_diversity(x, range(len(x)))
 
@@ -54,8 +56,8 @@ def test_feature_diversity_by_its_formula(shape):
     x = np.random.default_rng(0).normal(size=shape) * np.geomspace(1, 30, shape[1])
     spectrum = np.linalg.svd(x, compute_uv=False)
     shares, count = spectrum / spectrum.sum(), len(spectrum)
-    assert feature_diversity(x) == pytest.approx(-math.log(count) - np.log(shares).mean(), rel=1e-9, abs=1e-12)
-    assert feature_diversity(torch.ones(10, 4)) == math.inf
+    assert feature_diversity(x) == pytest.approx(math.log(count) + np.log(shares).mean(), rel=1e-9, abs=1e-12)
+    assert feature_diversity(torch.ones(10, 4)) == -math.inf
     with pytest.raises(UndefinedMetricError, match="all embeddings are zero"):
         feature_diversity(torch.zeros(3, 3))
 

@@ -77,6 +77,8 @@ def test_diversity_is_that_of_the_retrieval_space(retrieval):
     space = F.normalize(x) if retrieval == "cosine" else x
     ours = calculator(DIVERSITY_METRICS, retrieval=retrieval).get_accuracy(x, y)
     assert ours["cluster_diversity"] == pytest.approx(cluster_diversity(space, y), rel=1e-5)
+    per_class = cluster_diversity(space, y, per_class=True)
+    assert ours["cluster_diversity_per_class"] == pytest.approx(per_class, rel=1e-5)
     assert ours["feature_diversity"] == pytest.approx(feature_diversity(space), rel=1e-5)
     assert ours["intra_inter_ratio"] == pytest.approx(intra_inter_ratio(space, y), rel=1e-5)
 
@@ -111,6 +113,7 @@ def test_undefined_is_nan():
 
 
 def test_lower_is_better():
-    names = ("aurc", "excess_aurc_ppk", "aurc_similarity", "feature_diversity", "intra_inter_ratio")
+    names = ("aurc", "excess_aurc_ppk", "aurc_similarity", "intra_inter_ratio")
     assert all(lower_is_better(name) for name in names)
-    assert not any(map(lower_is_better, ("recall_at_1", "certainty_auroc_ppk", "NMI", "cluster_diversity")))
+    others = ("recall_at_1", "certainty_auroc_ppk", "NMI", "cluster_diversity", "feature_diversity")
+    assert not any(map(lower_is_better, others))

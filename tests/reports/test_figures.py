@@ -1,5 +1,6 @@
 """Every figure is drawn, labels its axes, and shows its numbers; the files are complete and the same every time."""
 
+import math
 from xml.etree import ElementTree
 
 import matplotlib
@@ -39,6 +40,13 @@ DRAWN = {
         {"norm": [(CERTAINTY, CORRECT), (CERTAINTY[::2], CORRECT[::2])], "random": [(GENERATOR.random(400), CORRECT)]}
     ),
     "training_curves": lambda: runs.training_curves(HISTORIES, {"train_loss": "loss", "recall": "validation R@1"}),
+    "weight_curves": lambda: runs.weight_curves(
+        {
+            "CUB": {0: [50, 52], 0.1: [54, 55], math.inf: [51, 51]},
+            "Cars196": {0: [70], 3: [72, 73], math.inf: [74, 75]},
+        },
+        "R@1",
+    ),
     "degradation_curves": lambda: runs.degradation_curves(
         {"two seeds": [kinds(crop=[0.5, 0.9]), kinds(crop=[0.7, 1.0])], "other": [kinds(blur=[0.1, 0.4])]}
     ),
@@ -120,6 +128,14 @@ def test_histograms(drawn):
     assert medians == pytest.approx([np.median(CERTAINTY[CORRECT]), np.median(CERTAINTY[~CORRECT])])
     assert "100.0% right" in second.get_title()
     runs.norm_histograms({"unit norms": (np.ones(50), CORRECT[:50])})
+
+
+def test_weights_run_from_0_to_infinity(drawn):
+    (axes,) = drawn["weight_curves"].axes
+    assert [label.get_text().split("\n")[0] for label in axes.get_xticklabels()] == ["0", "0.1", "3", "∞"]
+    first, second = axes.lines
+    assert (list(first.get_xdata()), list(first.get_ydata())) == ([0, 1, 3], [51, 54.5, 51])
+    assert (list(second.get_xdata()), list(second.get_ydata())) == ([0, 2, 3], [70, 72.5, 74.5])
 
 
 def test_risk_coverage(drawn):

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from itertools import zip_longest
 from typing import Any
 
 import numpy as np
@@ -133,6 +134,26 @@ def degradation_curves(methods: Mapping[str, Sequence[Mapping[str, Any]]]) -> Fi
                 _line_with_band(axes, 100 * np.array(curves[0]["strength"]), 100 * shares, name, index)
         axes.set(title=kind, xlabel="strength (%)", ylim=(-3, 103), xlim=(0, 103))
     _legend_below(figure, 4)
+    return figure
+
+
+@styled
+def weight_curves(scores: Mapping[str, Mapping[float, Sequence[float]]], metric: str) -> Figure:
+    """A metric against the weight ω of ProxyAnchor, in equal steps, from 0 to ∞, ProxyAnchor alone [Fig. 3].
+
+    scores: for each line, {ω: percentages of the seeds}.
+    """
+    figure = new_figure(3.0)
+    axes = figure.subplots()
+    weights = sorted({weight for line in scores.values() for weight in line})
+    for index, (name, line) in enumerate(scores.items()):
+        places = [place for place, weight in enumerate(weights) if weight in line]
+        seeds = zip_longest(*(line[weights[place]] for place in places), fillvalue=math.nan)
+        _line_with_band(axes, places, np.array(list(seeds)), name, index)
+    names = {0: "0\n(EL-nivMF)", math.inf: "∞\n(ProxyAnchor)"}
+    axes.set(xticks=range(len(weights)), xticklabels=[names.get(weight, f"{weight:g}") for weight in weights])
+    axes.set(xlabel="weight ω of ProxyAnchor", ylabel=f"{metric} (%)")
+    _legend_below(figure, 3)
     return figure
 
 
