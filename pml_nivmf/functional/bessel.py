@@ -218,9 +218,13 @@ class _LogDebye(NamedTuple):
     from_one: tuple[float, ...]  # (L(p) − L(1))/(p − 1)
 
 
-@torch.compiler.assume_constant_result  # tracing the exact arithmetic would take minutes
 def _log_debye_coefficients(order: float, terms: int) -> _LogDebye:
     return _cached_log_debye_coefficients(order, terms)
+
+
+# Tracing the exact arithmetic would take minutes. torch.compiler.assume_constant_result does the same, but imports the
+# whole compiler, which takes two seconds.
+_log_debye_coefficients._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
 @lru_cache(maxsize=256)

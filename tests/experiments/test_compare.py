@@ -114,9 +114,14 @@ def test_worker_that_dies_is_reported():
 
 
 def test_interrupted_comparison_leaves_no_process(experiment, tmp_path):
-    command = [sys.executable, "-m", "pml_nivmf", "compare", experiment, "general.epochs=500", "--dir", str(tmp_path)]
+    command = [sys.executable, "-m", "pml_nivmf", "compare", experiment, "general.epochs=500", "--jobs=1"]
     with subprocess.Popen(
-        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+        [*command, f"--dir={tmp_path}"],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
     ) as process:
         deadline = time.monotonic() + 120
         while not list(tmp_path.rglob("epoch-*.pt")) and time.monotonic() < deadline:
