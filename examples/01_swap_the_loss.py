@@ -20,8 +20,8 @@ CLASSES, EMBEDDING = 20, 32
 # %% [markdown]
 # ## Data
 #
-# Forty points around each of twenty random centres, and 32 dimensions of noise beside them. Another seed gives other
-# classes: the model is tested on classes it has never seen, as metric learning wants it.
+# Forty points around each of twenty random centres, with 32 additional dimensions of noise. Another seed gives other
+# classes: the model is tested on classes that it has not seen in training.
 
 
 # %%

@@ -1,7 +1,7 @@
 # %% [markdown]
 # # A plain PyTorch loop
 #
-# No trainer, no configuration: a model, a loss, an optimizer. What is special is said where it happens.
+# No trainer, no configuration: a model, a loss, an optimizer. Comments explain what is specific to these losses.
 
 # %%
 import torch
@@ -15,7 +15,7 @@ CLASSES, EMBEDDING = 20, 32
 
 
 def clusters(spread: float = 0.7) -> tuple[torch.Tensor, torch.Tensor]:
-    """Forty points around each of twenty random centres, and 32 dimensions of noise beside them."""
+    """Forty points around each of twenty random centres, with 32 additional dimensions of noise."""
     labels = torch.arange(CLASSES).repeat_interleave(40)
     signal = torch.randn(CLASSES, 32)[labels] + spread * torch.randn(len(labels), 32)
     return torch.cat([signal, 2 * torch.randn(len(labels), 32)], dim=1), labels
@@ -39,7 +39,7 @@ print(f"raw norm {model(features).norm(dim=1).mean():.2f}, multiplied by {loss_f
 # ## The loop
 #
 # One optimizer holds the model and the loss: `param_groups` lists the loss's parameters with rates of their own.
-# Hand the raw embeddings over: their norm says how certain the model is, so never normalise them before the loss.
+# Pass raw embeddings: their norm says how certain the model is, so do not normalise them before the loss.
 
 # %%
 optimizer = torch.optim.Adam([{"params": model.parameters(), "lr": 1e-2}, *loss_func.param_groups(1e-2)])

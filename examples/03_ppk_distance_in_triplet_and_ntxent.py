@@ -21,7 +21,7 @@ torch.manual_seed(0)
 # %% [markdown]
 # ## What the norm does
 #
-# Two embeddings 60° apart. To the cosine their norms are nothing. Bhattacharyya (order ½) is 0 for equal
+# Two embeddings 60° apart. The cosine ignores their norms. Bhattacharyya (order ½) is 0 for equal
 # distributions and small where at least one of the two is vague. The expected likelihood (order 1) also rewards
 # certainty: the more concentrated a distribution is, the closer it is to itself. Units are nats.
 
@@ -42,7 +42,7 @@ for norm in (2.0, 32.0, 128.0):
 #
 # Pair losses have no `embedding_scale`: the head itself has to give norms of the right size, M and more in M
 # dimensions. `calibrate_head` scales it once. Margins and temperatures are in nats: distances of concentrated vMFs are
-# tens of nats, so a margin of 5 or a temperature of 4 is what 0.1 is to a cosine.
+# tens of nats, so a margin of 5 or a temperature of 4 corresponds to about 0.1 for a cosine.
 
 # %%
 CLASSES, EMBEDDING = 20, 32
@@ -50,7 +50,7 @@ labels = torch.arange(CLASSES).repeat_interleave(20)
 
 
 def clusters() -> torch.Tensor:
-    """Twenty points around each of twenty random centres, and 32 dimensions of noise beside them."""
+    """Twenty points around each of twenty random centres, with 32 additional dimensions of noise."""
     signal = torch.randn(CLASSES, 32)[labels] + 0.7 * torch.randn(len(labels), 32)
     return torch.cat([signal, 2 * torch.randn(len(labels), 32)], dim=1)
 

@@ -29,7 +29,7 @@ STRONGEST_BLUR, EMBEDDING, EPOCHS = 0.8, 64, 3
 # ## Data
 #
 # Rendered characters: Latin ones to train, Greek and Cyrillic ones, unseen, to retrieve. `DegradedItems` blurs each
-# image by a strength of its own, so that there is something to be uncertain of.
+# image by a different strength, so that some images are hard to recognise.
 
 
 # %%
@@ -50,8 +50,8 @@ labels = splits.train_plain.labels.repeat(2)
 # %% [markdown]
 # ## Training
 #
-# The model meets clean and blurred images: certainty about blur has to be learned like anything else. Embeddings go
-# into the loss as they are, and nothing more is said of uncertainty: being certain and wrong costs.
+# The model is trained on clean and blurred images, so that it can learn to be less certain of blurred ones. There is no
+# target for the certainty: the loss is high where the model is certain and wrong.
 
 # %%
 trunk, embedder = ConvNet(width=32), EmbeddingHead(64, EMBEDDING)
@@ -73,7 +73,7 @@ for epoch in range(1, EPOCHS + 1):
 # ## Retrieval with PML's InferenceModel
 #
 # Every other test image goes, clean, into the gallery; the rest are blurred queries. Retrieval is by cosine, so the
-# `InferenceModel` normalises. Certainty needs the norms: a second one, around the same network, leaves them.
+# `InferenceModel` normalises. Certainty needs the norms: a second one, for the same network, does not.
 
 # %%
 in_gallery = torch.arange(len(splits.test)) % 2 == 0
@@ -105,7 +105,7 @@ for coverage, recall in recall_at_coverage(how_certain, correct, (1.0, 0.75, 0.5
 # %% [markdown]
 # ## Rank by certainty
 #
-# The queries that the model is surest of, and those that somebody should look at.
+# The queries that the model is surest of, and those that a person should check.
 
 # %%
 order = how_certain.argsort(descending=True)
@@ -117,8 +117,8 @@ for title, chosen in (("surest", order[:5]), ("least sure", order[-5:])):
 # ## Refuse below a threshold
 #
 # Half of the classes, for which we know the truth, choose the threshold for the precision we want; it is then used on
-# the other half. What it promises holds for data like those it was chosen on, and only about so: choose it on many
-# queries, and look again when the data change.
+# the other half. The precision holds approximately, and only for similar data: choose the threshold on many queries,
+# and check it again when the data change.
 
 # %%
 WANTED = 0.5

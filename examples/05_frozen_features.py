@@ -1,8 +1,8 @@
 # %% [markdown]
 # # Heads on frozen features
 #
-# Embed your images once with a trunk you cannot or will not train, keep the features in an .npz, and train a linear
-# head on them: minutes become seconds. Run this file with the path of your own .npz, or without: then it makes a small
+# Embed your images once with a trunk that you do not train, store the features in an .npz file, and train a linear head
+# on them: minutes become seconds. Run this file with the path of your own .npz file; without a path it creates a small
 # one.
 #
 # The .npz holds `x_train` (items, features), `y_train`, `x_test`, `y_test`, with other classes in the test part;
@@ -107,7 +107,7 @@ for name, loss in candidates.items():
 # %% [markdown]
 # ## The same from the command line
 #
-# With several seeds, intervals, early stopping and a table, and nothing to write:
+# This adds several seeds, intervals, early stopping and a table:
 #
 # ```
 # pml-nivmf compare table1/features dataset.FeatureArrays.npz=PATH

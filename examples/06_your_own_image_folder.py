@@ -2,7 +2,7 @@
 # # Your own folder of images
 #
 # All you need is a folder with one folder of images for each class. This page makes such a folder, trains on it with
-# the command `pml-nivmf run` and looks images up with the trained model.
+# the command `pml-nivmf run` and retrieves images with the trained model.
 
 # %%
 import json
@@ -22,8 +22,8 @@ work = Path(tempfile.mkdtemp())
 # %% [markdown]
 # ## A folder
 #
-# Coloured polygons; a class has its corners and colours, an image its place, size and rotation. With your own images,
-# skip this cell.
+# Coloured polygons; a class defines corners and colours, an image its position, size and rotation. With your
+# own images, skip this cell.
 
 
 # %%

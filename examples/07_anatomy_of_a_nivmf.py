@@ -16,7 +16,7 @@ torch.manual_seed(0)
 ahead = torch.tensor([0.0, 0.0, 1.0])  # μ
 
 # %% [markdown]
-# ## Equal concentrations: nothing new
+# ## Equal concentrations: a vMF
 #
 # With K = κ·I the nivMF is the vMF.
 
@@ -30,12 +30,12 @@ print(f"largest difference in log-density: {(same.log_prob(points) - round_one.l
 # ## Unequal concentrations: widths
 #
 # The density compares Kx with Kμ. A step along axis m away from μ is stretched by κ_m, so a *large* κ_m makes the
-# distribution *narrow* along m. What counts is κ_m against the concentration along μ itself, here κ₃: near μ
+# distribution *narrow* along m. What matters is κ_m relative to the concentration along μ itself, here κ₃: near μ
 #
 # 1/variance along m ≈ κ_m²/κ₃ + M·(κ_m²/κ₃² − 1),
 #
-# the better the narrower.
-# The last line surprises: concentrating along μ, with the others as they are, makes everything *wider*.
+# and the approximation is best for narrow distributions. The last line may be surprising: a larger concentration along
+# μ makes the distribution *wider* in the other directions.
 
 # %%
 print("K                  spread of samples along x₁, x₂      formula")
@@ -64,8 +64,8 @@ print(f"distances {distances[0]:.2f} along x₁ and {distances[1]:.2f} along x�
 # %% [markdown]
 # ## μ off the axes
 #
-# K stretches along the coordinate axes. Where μ is not one of them, μ is a parameter and no longer the centre: the mode
-# moves towards axes with small concentrations, and the mean direction is elsewhere again.
+# K stretches along the coordinate axes. If μ is not one of them, μ is a parameter but not the centre: the mode moves
+# towards axes with small concentrations, and the mean direction differs from both.
 
 # %%
 aside = torch.tensor([0.48, 0.36, 0.8])

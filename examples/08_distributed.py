@@ -28,7 +28,7 @@ DEVICE = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0"))) if GPU els
 
 
 def clusters(seed: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """40 points around each of 20 random centres, drowned in 32 noisy dimensions."""
+    """40 points around each of 20 random centres, with 32 additional dimensions of noise."""
     generator = torch.Generator().manual_seed(seed)
     labels = torch.arange(CLASSES).repeat_interleave(40)
     signal = torch.randn(CLASSES, 32, generator=generator)[labels] + 0.7 * torch.randn(800, 32, generator=generator)

@@ -22,7 +22,7 @@ torch.manual_seed(0)
 #
 # The paper writes log D = Σ log κ_m − log κ̃ and says that the true one is open. It is
 # log D = Σ log κ_m − M·log‖Kx‖, the Jacobian of x ↦ Kx/‖Kx‖. With it the density integrates to one; the paper's has a
-# mass that depends on K, κ^{M−1} already for K = κ·I, so that classes with different K are not weighed alike.
+# mass that depends on K, κ^{M−1} already for K = κ·I, so that classes with different K have different weights.
 # `normalizer="exact"` is the default everywhere; losses and distances take `"paper"`.
 
 
@@ -49,7 +49,7 @@ for concentration in ([10.0, 10.0, 10.0], [5.0, 10.0, 20.0], [20.0, 10.0, 5.0], 
 #
 # The paper replaces log C_M(κ) by a quadratic fit, for M = 128 and 512 only; the authors' code uses the fit for 512 in
 # every other dimension. What training sees is the slope, −d/dκ log C_M(κ) = A_M(κ), the mean cosine of a sample: it is
-# never above 1, and a straight line is. Here the truth is a sum over a fine grid of angles.
+# never above 1, but the slope of the fit grows without bound. Here the truth is a sum over a fine grid of angles.
 
 
 # %%
@@ -132,7 +132,7 @@ for name, moved in (("cos(x, Kμ) ", points), ("cos(Kx, Kμ)", k * points)):
 #
 # The paper's Eq. 6 divides the distance by t, *outside* the logarithm of the mean over samples; its Algorithm 1, which
 # the authors ran, divides every sample's log-density, *inside*. For t = 1 they are the same. For small t the mean
-# inside is decided by the best sample alone: the last column counts how many of ten samples still weigh in.
+# inside is decided by the best sample alone: the last column counts how many of ten samples still contribute.
 # `temperature_position` is `"inside"` by default.
 
 # %%
