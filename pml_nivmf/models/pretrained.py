@@ -113,9 +113,10 @@ def _classifier_names(model: nn.Module) -> tuple[str, ...]:
 class TorchvisionTrunk(nn.Module):
     """Features of a torchvision model before its last layer: (batch, 3, height, width) -> (batch, num_features).
 
-    torchvision's GoogLeNet is Inception-V1 with batch norm. Its weights and those of Inception-V3 come from TensorFlow
-    and expect inputs in [-1, 1]; with `transform_input`, the default if weights are loaded, the model converts from
-    ImageNet's statistics itself. Pass transform_input=False with a `weights_file` that was trained without it.
+    torchvision's GoogLeNet is not the literature's BN-Inception. Its weights and those of Inception-V3 come from
+    TensorFlow and expect inputs in [-1, 1]; with `transform_input`, the default if weights are loaded, the model
+    converts from ImageNet's statistics itself. Pass transform_input=False with a `weights_file` that was trained
+    without it.
 
     name: torchvision's name: "googlenet", "resnet50", "densenet121", "convnext_tiny", "vit_b_16".
     pretrained: download torchvision's newest weights, or those named, e.g. "IMAGENET1K_V1". Not used if `weights_file`

@@ -140,7 +140,7 @@ def test_every_loss_of_every_experiment_trains_two_steps(name, monkeypatch):
     """On tiny data and without a trunk: no files, no downloads."""
     monkeypatch.setitem(registry._KINDS["dataset"], "TinyFeatures", tiny_features)
     first = compose(name)
-    for loss in dict.fromkeys([first.loss_variant, *first.compare]):
+    for loss in dict.fromkeys([first.loss_variant, *first.compare, *read(name).get("per_loss", {})]):
         composed = compose(name, [f"loss={loss}", "general.device=cpu", "general.num_workers=0"])
         check_objects(composed)
         config = composed.config
