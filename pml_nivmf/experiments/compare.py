@@ -13,7 +13,6 @@ from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from functools import partial
-from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -41,22 +40,22 @@ class Job:
 def plan(
     name: str, losses: Sequence[str], seeds: int | None, overrides: Sequence[str], folder: Path, vary: str = ""
 ) -> list[Job]:
-    """One job for each loss, value of `vary` (`KEY=VALUE,VALUE,…`), class split and seed, all checked before any
-    training.
+    """One job for each loss, value of `vary` (`KEY=VALUE,VALUE,…`) and seed, all checked before any training.
+
+    With `dataset.splits`, all class splits are varied, unless something else is.
     """
     first = compose(name, overrides)
-    start, suffixes = first.config.general.seed, _suffixes(vary or first.vary)
-    count = check_count("dataset.splits", first.config.dataset.get("splits", 0), at_least=0)
-    splits = {f"dataset.split={number}": f"-split-{number}" for number in range(count)}
+    splits = range(check_count("dataset.splits", first.config.dataset.get("splits", 0), at_least=0))
+    by_split = f"dataset.split={','.join(map(str, splits))}" if splits and "split" not in first.config.dataset else ""
+    start, suffixes = first.config.general.seed, _suffixes(vary or first.vary or by_split)
     jobs = []
     for loss, texts in overrides_of_losses(first, losses, [*overrides, *suffixes]).items():
         common = [text for text in texts if text not in suffixes]
-        for varied in product([text for text in texts if text in suffixes] or [""], splits or [""]):
-            label = "".join([Path(loss).stem, *((suffixes | splits).get(text, "") for text in varied)])
+        for varied in [[text] for text in texts if text in suffixes] or [[]]:
+            label = "".join([Path(loss).stem, *map(suffixes.__getitem__, varied)])
             for seed in range(start, start + (seeds or first.seeds)):
                 target = folder / label / f"seed-{seed}"
-                config = compose_loss(name, loss, [*common, *filter(None, varied)], seed, target)
-                jobs.append(Job(label, config, target))
+                jobs.append(Job(label, compose_loss(name, loss, common + varied, seed, target), target))
     return jobs
 
 

@@ -77,9 +77,9 @@ def concatenate(jobs: Sequence[Job]) -> list[Job]:
     """A further row for jobs that differ in their class split: the concatenated embeddings of all their models."""
     rows: dict[Path, list[Job]] = {}
     for job in jobs:
-        if "split" in job.config.dataset:
-            label = job.label.removesuffix(f"-split-{job.config.dataset.split}") + "-concatenated"
-            rows.setdefault(job.folder.parents[1] / label / job.folder.name, []).append(job)
+        label, is_split, _ = job.label.rpartition("-split-")
+        if is_split:
+            rows.setdefault(job.folder.parents[1] / f"{label}-concatenated" / job.folder.name, []).append(job)
     for folder, members in rows.items():
         _score_together(members, folder)
     return [Job(folder.parent.name, members[0].config, folder) for folder, members in rows.items()]
