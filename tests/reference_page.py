@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
 
-from pml_nivmf import data, distances, distributions, functional, losses, metrics, models
+from pml_nivmf import data, distances, distributions, functional, inference, losses, metrics, models
 
 PAGE = Path(__file__).parents[1] / "pml_nivmf" / "REFERENCE.md"
 SECTIONS: dict[str, ModuleType] = {
@@ -14,6 +14,7 @@ SECTIONS: dict[str, ModuleType] = {
     "Distances": distances,
     "Distributions": distributions,
     "Functions": functional,
+    "Inference": inference,
     "Metrics": metrics,
     "Data sets": data,
     "Models": models,

@@ -18,7 +18,7 @@ ALLOWED: dict[str, tuple[set[str], set[str] | None]] = {
     "distances": ({"functional", "distributions"}, {PML}),
     "losses": ({"functional", "distributions", "distances"}, {PML}),
     "metrics": ({"functional"}, {"numpy", PML, "sklearn", "scipy"}),
-    "inference": ({"functional", "distributions", "metrics"}, {"numpy", PML, "faiss"}),
+    "inference": ({"functional", "distributions", "metrics"}, {"numpy", PML, "faiss", "safetensors"}),
     "data": (set(), {"numpy", PML, "torchvision", "PIL", "matplotlib"}),
     "models": (set(), {"numpy", "timm", "torchvision", "safetensors", "huggingface_hub"}),
     "experiments": (MATHS | {"metrics", "inference", "data", "models", "reports"}, ANY),

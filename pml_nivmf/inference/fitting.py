@@ -1,0 +1,179 @@
+r"""What a gallery learns from its own images, each judged by the others.
+
+The images of every class are divided into ten folds. Those of a fold are queries to the gallery without the fold, and K
+is computed without it: with few images, a K that has seen a query's own deviation looks far better than it is. k1, k2,
+a and β minimise the mean negative log-posterior of the labels. With up to ten images per class this leaves one out.
+"""
+
+import math
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from ..functional.pairing import unit_vectors
+from .mixture import CHUNK, Parameters, ShapeAxes, class_scores, make_components, sharpness
+
+_FOLDS = 10
+_MOST_QUERIES, _MOST_IMAGES = 1024, 5000  # to learn from; of larger galleries, only some classes
+_NORM_POWERS = (1.0, 0.5)  # to try, see `sharpness`
+# log k1, log k2, a and β: penalties draw a to ½ and keep the others finite where labels are easy to tell.
+_USUAL, _STRENGTH = torch.tensor([math.log(8), math.log(8), 0.5, 0]), torch.tensor([1.0, 1.0, 30.0, 1.0])
+
+AxesOf = Callable[[Tensor], ShapeAxes]  # of some rows of the embeddings
+
+
+class Fitted(NamedTuple):
+    """What a gallery has learned."""
+
+    parameters: Parameters
+    typical_norm: float
+    norm_power: float
+    slope: float  # of logit P(the class is enrolled | the highest score)
+    intercept: float
+    # Of left-out queries: the probability of the right label, that of the most probable label, the probability that
+    # the class is enrolled, and whether the most probable label is right, (4, queries).
+    calibration: Tensor
+
+    def known(self, highest_scores: Tensor) -> Tensor:
+        """The probability that a query's class is enrolled, if both are as probable beforehand, (queries,)."""
+        return torch.sigmoid(self.slope * highest_scores + self.intercept)
+
+    def sharpness(self, raw: Tensor) -> Tensor:
+        return sharpness(raw, self.typical_norm, self.norm_power)
+
+
+class Fold:
+    """Queries and the gallery that judges them; K is computed from `shape`, without the queries. All are rows."""
+
+    def __init__(self, queries: Tensor, gallery: Tensor, shape: Tensor, raw: Tensor, classes: Tensor, axes_of: AxesOf):
+        self.raw, self.labels, self.axes = raw[queries], classes[queries], axes_of(shape)
+        self.classes, self.class_count = classes[gallery], int(classes.max()) + 1
+        self.queries, self.gallery = (self.axes.rotate(unit_vectors(raw[rows])) for rows in (queries, gallery))
+
+    def scores(self, parameters: Parameters, sharp: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+        """(scores, labels (queries, 1)) in chunks of queries."""
+        images, queries = (self.axes.stretch(part, parameters.exponent) for part in (self.gallery, self.queries))
+        components = make_components(images, self.classes, self.class_count, parameters)
+        for rows in torch.arange(len(queries)).split(max(1, CHUNK // len(images))):
+            yield class_scores(queries[rows], components, sharp[rows]), self.labels[rows, None]
+
+    def log_posteriors(self, parameters: Parameters, sharp: Tensor) -> Tensor:
+        """Of the labels, (queries,)."""
+        chunks = self.scores(parameters, sharp)
+        return torch.cat([scores.log_softmax(1).gather(1, labels)[:, 0] for scores, labels in chunks])
+
+
+def fit_gallery(raw: Tensor, classes: Tensor, axes_of: AxesOf) -> Fitted:
+    counts = torch.bincount(classes)
+    order = torch.randperm(len(counts), generator=torch.Generator().manual_seed(0))
+    order = order[torch.argsort(counts[order] == 1, stable=True)]  # classes to learn from first
+    some = order[: max(2, int((counts[order].cumsum(0) <= _MOST_IMAGES).sum()))].sort().values
+    rows = _rows(torch.isin(classes, some))
+    few = torch.searchsorted(some, classes[rows])
+    learned = _learn(list(_leave_out(raw[rows], few, lambda chosen: axes_of(rows[chosen]), _MOST_QUERIES)), raw)
+    fitted = _calibrate(_leave_out(raw, classes, axes_of, min(4096, max(512, 2**29 // len(raw)))), *learned)
+    growth, (k1, k2, *others) = _growth(counts), fitted.parameters
+    return fitted._replace(parameters=Parameters(growth * k1, growth * k2, *others), slope=fitted.slope / growth)
+
+
+def fit_one_shot(raw: Tensor, classes: Tensor, axes_of: AxesOf) -> Fitted:
+    """For galleries of one image per class, from simulated ones: one random image, three others are queries."""
+    folds = []
+    for seed in range(min(8, 1 + _MOST_QUERIES // (3 * int(classes.max() + 1)))):
+        ranks = _random_ranks(classes, seed)
+        queries = (ranks > 0) & (ranks <= 3)
+        folds.append(Fold(_rows(queries), _rows(ranks == 0), _rows(~queries), raw, classes, axes_of))
+    return _calibrate(iter(folds), *_learn(folds, raw, exponent_penalty=1.0))
+
+
+def _leave_out(raw: Tensor, classes: Tensor, axes_of: AxesOf, most: int) -> Iterator[Fold]:
+    """Folds with at most `most` queries in all, as many of each class as possible."""
+    ranks, several = _random_ranks(classes), torch.bincount(classes)[classes] > 1
+    queries = _rows(several)
+    queries = queries[torch.argsort(ranks[queries], stable=True)][:most]
+    for number in torch.unique(ranks[queries] % _FOLDS).tolist():
+        rest = _rows(~(several & (ranks % _FOLDS == number)))
+        yield Fold(queries[ranks[queries] % _FOLDS == number], rest, rest, raw, classes, axes_of)
+
+
+def _rows(mask: Tensor) -> Tensor:
+    return mask.nonzero().flatten()
+
+
+def _random_ranks(classes: Tensor, seed: int = 0) -> Tensor:
+    """The place of each image in a random order of its class, 0 … n_c−1, (images,)."""
+    order = torch.randperm(len(classes), generator=torch.Generator().manual_seed(seed))
+    order = order[torch.argsort(classes[order], stable=True)]
+    counts = torch.bincount(classes)
+    ranks = torch.arange(len(order)) - (counts.cumsum(0) - counts)[classes[order]]
+    return torch.empty_like(order).scatter_(0, order, ranks)
+
+
+def _growth(counts: Tensor) -> float:
+    """g(n)/g(n′), g(n) = n/(n + 3/2), for n images per class and n′ in the folds: k1 + k2 grew like g.
+
+    It is 1.43 for classes of two images, where probabilities were too low without it, 1.06 for five, 1.01 for twenty.
+    """
+    images = float(counts[counts > 1].double().mean())
+    fewer = images - math.ceil(images / _FOLDS)
+    return images / (images + 1.5) * (fewer + 1.5) / fewer
+
+
+def _learn(folds: list[Fold], raw: Tensor, exponent_penalty: float = 0.0) -> tuple[Parameters, float, float]:
+    """The parameters, the typical norm and the power of norms."""
+    labels = torch.cat([fold.labels for fold in folds])
+    weights = 1 / torch.bincount(labels)  # classes count alike
+    strength = _STRENGTH / len(labels)
+    strength[2] += exponent_penalty
+    theta = _USUAL.clone().requires_grad_()
+    optimizer = torch.optim.LBFGS([theta], max_iter=25, tolerance_change=1e-5, line_search_fn="strong_wolfe")
+
+    def objective() -> Tensor:
+        optimizer.zero_grad()
+        parts = [(strength * (theta - _USUAL).square()).sum()]
+        parts[0].backward()
+        for fold in folds:  # one at a time, for less memory
+            share = weights[fold.labels] / weights[labels].sum()
+            parameters = Parameters(theta[0].exp(), theta[1].exp(), theta[2], theta[3])
+            parts.append(-(share * fold.log_posteriors(parameters, torch.ones_like(share))).sum())
+            parts[-1].backward()
+        return torch.stack([part.detach() for part in parts]).sum()
+
+    optimizer.step(objective)
+    log_k1, log_k2, exponent, offset = theta.detach().tolist()
+    parameters = Parameters(math.exp(log_k1), math.exp(log_k2), exponent, offset)
+    typical = float(torch.linalg.vector_norm(raw, dim=1).clamp_min(1e-12).log().mean().exp())
+    return parameters, typical, _choose_norm_power(folds, parameters, typical)
+
+
+@torch.no_grad()
+def _choose_norm_power(folds: list[Fold], parameters: Parameters, typical: float) -> float:
+    """The strongest use of norms that does not lower the likelihood."""
+
+    def mean_log_posterior(power: float) -> float:
+        parts = [fold.log_posteriors(parameters, sharpness(fold.raw, typical, power)) for fold in folds]
+        return float(torch.cat(parts).mean())
+
+    without = mean_log_posterior(0.0)
+    return next((power for power in _NORM_POWERS if mean_log_posterior(power) >= without), 0.0)
+
+
+@torch.no_grad()
+def _calibrate(folds: Iterator[Fold], parameters: Parameters, typical: float, norm_power: float) -> Fitted:
+    """Judge left-out queries, and again with their classes left out, to tell unknown classes."""
+    parts = []
+    for fold in folds:
+        for scores, labels in fold.scores(parameters, sharpness(fold.raw, typical, norm_power)):
+            posterior = scores.softmax(1)
+            best, column = posterior.max(1, keepdim=True)
+            highest, without = scores.amax(1, keepdim=True), scores.scatter(1, labels, -math.inf).amax(1, keepdim=True)
+            parts.append(torch.cat([posterior.gather(1, labels), best, highest, column == labels, without], dim=1))
+    *calibration, without = torch.cat(parts).T
+    # Scores of known and unknown classes as two Gaussians of one variance, for which the log-odds are linear.
+    difference, middle = calibration[2].mean() - without.mean(), (calibration[2].mean() + without.mean()) / 2
+    slope = float(difference / (0.5 * (calibration[2].var() + without.var()) + 1e-6))
+    fitted = Fitted(parameters, typical, norm_power, slope, -slope * float(middle), torch.stack(calibration))
+    fitted.calibration[2] = fitted.known(fitted.calibration[2])
+    return fitted
