@@ -68,6 +68,7 @@ def entry(module: ModuleType, name: str) -> str:
 def methods(defining: type) -> Iterator[str]:
     """Public methods and properties that a class of this package defines and documents."""
     for name, value in vars(defining).items() if defining.__module__.startswith("pml_nivmf.") else []:
+        value = value.__func__ if isinstance(value, classmethod) else value
         if (inspect.isfunction(value) or isinstance(value, property)) and name[0] != "_" and value.__doc__:
             shown = name if isinstance(value, property) else signature_of(value, name, width=1000)
             yield f"`{shown}`  \n{markdown(value)}\n"
@@ -95,7 +96,7 @@ def parameter_names(public: Callable | property) -> list[str]:
 
 def signature_of(public: Callable, name: str, width: int = 100) -> str:
     """With defaults, without annotations; each argument on its own line where the whole is longer than `width`."""
-    parameters = [p for p in inspect.signature(public).parameters.values() if p.name != "self"]
+    parameters = [p for p in inspect.signature(public).parameters.values() if p.name not in ("self", "cls")]
     shown = [str(p.replace(annotation=p.empty)).replace("'", '"') for p in parameters]
     shown = [re.sub(r"<[\w.]*?(\w+) object at \w+>", r"\1()", text) for text in shown]  # defaults without a repr
     keyword_only = [i for i, p in enumerate(parameters) if p.kind is p.KEYWORD_ONLY]

@@ -26,28 +26,39 @@ _EVIDENCE = 3  # images per answer
 
 
 class Evidence(NamedTuple):
-    """An enrolled image that spoke for an answer."""
+    """An enrolled image that spoke for an answer.
 
-    row: int  # in the order of enrolment
-    name: str  # as passed to `add`
-    share: float  # of the likelihood of its class
+    row: in the order of enrolment. name: as passed to `add`. share: of the likelihood of its class.
+    """
+
+    row: int
+    name: str
+    share: float
 
 
 class Answer(NamedTuple):
-    """What `identify` says about one query."""
+    """What `identify` says about one query.
 
-    label: Label | None  # None: refused
-    probability: float  # of `best`, among the enrolled classes
-    known: float  # probability that the query's class is enrolled, if both are as probable beforehand
-    best: Label  # the most probable label, also of a refused query
-    evidence: list[Evidence]  # for `best`, the strongest first
+    label: None if the query is refused.
+    probability: of `best`, among the enrolled classes.
+    known: the probability that the query's class is enrolled, if both are as probable beforehand.
+    best: the most probable label, also of a refused query.
+    evidence: the images that spoke most for `best`, the strongest first.
+    """
+
+    label: Label | None
+    probability: float
+    known: float
+    best: Label
+    evidence: list[Evidence]
 
 
 class ClassGallery:
     r"""Every enrolled class is a distribution on the sphere, made from its few images; queries get a posterior.
 
     A class is a mixture of von Mises-Fisher distributions, one per image, in the space of a shape K that all classes
-    share. Embeddings are raw, with their norms, from any model.
+    share. Embeddings are raw, with their norms, from any model. `gallery(queries)` returns probabilities
+    (queries, classes) for raw embeddings (queries, M); `gallery.labels` names the columns.
 
     Args:
         prior: the shape of other classes of the same model; a gallery with one image per class needs it.
