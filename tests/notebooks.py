@@ -1,0 +1,34 @@
+"""Write notebooks with outputs from examples in jupytext's percent format: `python -m tests.notebooks`."""
+
+from pathlib import Path
+
+import jupytext
+from nbclient import NotebookClient
+from nbformat import NotebookNode
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+RENDERED = ("01_swap_the_loss", "04_uncertainty_at_inference", "10_enrol_new_classes")
+
+
+def notebook_of(script: Path) -> NotebookNode:
+    """The script's cells without outputs. Their numbers are their identifiers, so that a new run changes outputs only."""
+    notebook = jupytext.read(script)
+    notebook.metadata = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
+    for number, cell in enumerate(notebook.cells):
+        cell.id = f"cell-{number}"
+    return notebook
+
+
+def render(script: Path) -> None:
+    notebook = notebook_of(script)
+    NotebookClient(notebook, timeout=600, record_timing=False, resources={"metadata": {"path": script.parent}}).execute()
+    for cell in notebook.cells:  # progress bars are not worth keeping
+        cell.outputs = [output for output in cell.get("outputs", []) if output.get("name") != "stderr"]
+        if cell.cell_type != "code":
+            del cell.outputs
+    jupytext.write(notebook, script.with_suffix(".ipynb"))
+
+
+if __name__ == "__main__":
+    for name in RENDERED:
+        render(EXAMPLES / f"{name}.py")
