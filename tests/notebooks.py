@@ -11,7 +11,7 @@ RENDERED = ("01_swap_the_loss",)
 
 
 def notebook_of(script: Path) -> NotebookNode:
-    """The script's cells without outputs. Their numbers are their identifiers, so that a new run changes outputs only."""
+    """The cells of the script, without outputs. They are numbered, so that a new run changes outputs only."""
     notebook = jupytext.read(script)
     notebook.metadata = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
     for number, cell in enumerate(notebook.cells):
