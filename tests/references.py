@@ -84,26 +84,40 @@ def unit(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float64) -> torc
     return vectors / vectors.norm(dim=-1, keepdim=True)
 
 
-def tilted_importance_sampling(
-    z: torch.Tensor, loc: torch.Tensor, concentration: torch.Tensor, draws: int
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """(log E_{x~vMF(z)} exp(κ̃·cos(Kx, Kμ)), its standard error) for one image z (M,) and proxies (C, M).
+def uneven(classes: int, dim: int, mean: float, variation: float, seed: int = 2) -> torch.Tensor:
+    """(classes, dim) log-normal concentrations with this mean and coefficient of variation."""
+    sigma = math.sqrt(math.log1p(variation**2))
+    noise = torch.randn(classes, dim, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+    return mean * torch.exp(sigma * noise - sigma**2 / 2)
 
-    The proposal is the vMF with natural parameter z + K²μ/√q, q = E‖Kx‖², sampled by the textbook method below.
+
+def tilted_importance_sampling(
+    z: torch.Tensor, loc: torch.Tensor, concentration: torch.Tensor, draws: int, exact: bool = False
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """(log E_{x~vMF(z)} e^f, its standard error), f = κ̃·cos(Kx, Kμ), for one image z (M,) and proxies (C, M).
+
+    `exact` adds Σ log κ_m − M·log‖Kx‖ to f. The proposal is then x = D^−½x̃/‖D^−½x̃‖ with x̃ from the vMF with natural
+    parameter √s·D^−½(z + K²μ/√q), where D is near to K², so that the weights hardly vary; otherwise D = I and s = 1.
     """
-    dim = len(z)
-    pull = concentration**2 * loc
-    kappa = float(z.norm())
-    second = float(1 - (dim - 1) * mean_resultant_length(kappa, dim) / kappa)  # E w²
-    along = ((concentration * z / kappa) ** 2).sum(-1)
-    q = second * along + (1 - second) / (dim - 1) * ((concentration**2).sum(-1) - along)
-    tilt = pull / q.sqrt().unsqueeze(-1)
+    dim, kappa, weight = len(z), float(z.norm()), concentration**2
+    mean_length = float(mean_resultant_length(kappa, dim))
+    second = 1 - (dim - 1) * mean_length / kappa  # E⟨x, μ_z⟩²
+    along = (weight * (z / kappa) ** 2).sum(-1)
+    q = second * along + (1 - second) / (dim - 1) * (weight.sum(-1) - along)
+    relative = weight / weight.mean(-1, keepdim=True)
+    slope = dim * mean_length / kappa if exact else 0.0
     logs, errors = [], []
     for row in range(len(loc)):
-        natural = z + tilt[row]
-        x = sample_vmf_by_gaussians(natural, draws)
-        stretched = concentration[row] * x
-        exponent = (stretched @ (concentration[row] * loc[row])) / stretched.norm(dim=-1) - x @ tilt[row]
+        root = (1 + slope * (relative[row] - 1)).sqrt()  # √D
+        fall = slope * relative[row].var()
+        natural = (1 - slope * fall) ** 0.5 * (z + weight[row] * loc[row] / (q[row] * (1 - fall)).sqrt()) / root
+        x = F.normalize(sample_vmf_by_gaussians(natural, draws) / root, dim=-1)
+        stretched, mapped = concentration[row] * x, root * x
+        target = x @ z + stretched @ (concentration[row] * loc[row]) / stretched.norm(dim=-1)
+        if exact:
+            target = target + concentration[row].log().sum() - dim * stretched.norm(dim=-1).log()
+        proposal = mapped @ natural / mapped.norm(dim=-1) + root.log().sum() - dim * mapped.norm(dim=-1).log()
+        exponent = target - proposal
         weights = torch.exp(exponent - exponent.max())
         shift = relative_log_normalizer(kappa, dim) - relative_log_normalizer(float(natural.norm()), dim)
         logs.append(float(shift) + float(exponent.max()) + math.log(weights.mean()))

@@ -21,14 +21,16 @@ class KLDistance(NormCarryingDistance):
 
     Args:
         form: "exact", or "paper", which drops the factor A_M(‖z‖) as the paper prints it.
+        log_normalizer: "exact", or "paper" for the paper's quadratic fits of log C; see `PPKDistance`.
     """
 
-    def __init__(self, form: str = "exact", **kwargs: Any):
+    def __init__(self, form: str = "exact", log_normalizer: str = "exact", **kwargs: Any):
         super().__init__(**kwargs)
         self.form = check_option("form", form, ("exact", "paper"))
+        self.log_normalizer = check_option("log_normalizer", log_normalizer, ("exact", "paper"))
 
     def relative(self, query: Tensor, reference: Tensor, pairing: Pairing, whole: bool = True) -> Tensor:
-        return kl_distance(query, reference, self.form, pairing, whole)
+        return kl_distance(query, reference, self.form, pairing, whole, self.log_normalizer)
 
     def offset(self, dim: int) -> float:
         return 0.0

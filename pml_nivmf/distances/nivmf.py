@@ -20,9 +20,10 @@ class NivMFReferenceDistance(NormCarryingDistance):
     packed_references = True
     uses_query_norm = True
 
-    def __init__(self, normalizer: str = "exact", **kwargs: Any):
+    def __init__(self, normalizer: str = "exact", log_normalizer: str = "exact", **kwargs: Any):
         super().__init__(**kwargs)
         self.normalizer = check_option("normalizer", normalizer, NORMALIZERS)
+        self.log_normalizer = check_option("log_normalizer", log_normalizer, ("exact", "paper"))
 
     @abstractmethod
     def draw(self, query: Tensor) -> Tensor:
@@ -34,8 +35,12 @@ class NivMFReferenceDistance(NormCarryingDistance):
     ) -> Tensor:
         """log E[ρ(x)^{1/t}] relative to the uniform density, from the result of `draw`; at t = 1 minus the distance."""
 
+    def terms(self, direction: Tensor, log_concentration: Tensor) -> NivMFTerms:
+        """What `tempered_log_likelihood` needs of references with these directions, of any length, and log κ_m."""
+        return nivmf_terms(direction, log_concentration, self.normalizer, self.log_normalizer)
+
     def relative(self, query: Tensor, reference: Tensor, pairing: Pairing, whole: bool = True) -> Tensor:
-        terms = nivmf_terms(*unpack_nivmf(reference, query.shape[1]), self.normalizer)
+        terms = self.terms(*unpack_nivmf(reference, query.shape[1]))
         return -self.tempered_log_likelihood(self.draw(query), terms, pairing, 1.0)
 
     def offset(self, dim: int) -> float:
@@ -57,7 +62,9 @@ class NivMFDistance(NivMFReferenceDistance):
         d(z, ρ) = −log ρ(z/‖z‖),     log ρ(x) = log C_M(κ̃) + log D + κ̃·cos(Kx, Kμ),   κ̃ = ‖Kμ‖
 
     Args:
-        normalizer: "exact" (log D = Σ log κ_m − M·log‖Kx‖, ρ integrates to one) or "paper" (Σ log κ_m − log κ̃).
+        normalizer: "exact" (log D = Σ log κ_m − M·log‖Kx‖, ρ integrates to one), "paper" (Σ log κ_m − log κ̃) or "none"
+            (log D = 0).
+        log_normalizer: "exact", or "paper" for the paper's quadratic fits of log C_M(κ̃); see `PPKDistance`.
     """
 
     uses_query_norm = False

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from ..checks import check_option, check_positive
 from ..functional.pairing import Pairing
-from ..functional.ppk import ppk_offset, quadratic_ppk_distance, relative_ppk_distance
+from ..functional.ppk import ppk_offset, relative_ppk_distance
 from ..functional.vmf import mean_resultant_length
 from .base import NormCarryingDistance
 
@@ -31,12 +31,10 @@ class PPKDistance(NormCarryingDistance):
         self.add_to_recordable_attributes(list_of_names=["gamma"], is_stat=False)
 
     def relative(self, query: Tensor, reference: Tensor, pairing: Pairing, whole: bool = True) -> Tensor:
-        if self.log_normalizer == "paper":
-            return quadratic_ppk_distance(query, reference, self.gamma, pairing)
-        return relative_ppk_distance(query, reference, self.gamma, pairing, whole)
+        return relative_ppk_distance(query, reference, self.gamma, pairing, whole, self.log_normalizer)
 
     def offset(self, dim: int) -> float:
-        return 0.0 if self.log_normalizer == "paper" else ppk_offset(self.gamma, dim)
+        return ppk_offset(self.gamma, dim)
 
     def slope_per_unit(self, query_concentration: Tensor, dim: int) -> Tensor:
         return self.gamma * mean_resultant_length(self.gamma * query_concentration, dim)

@@ -27,12 +27,13 @@ class NonIsotropicVonMisesFisher(Distribution):
 
     With `normalizer="exact"`, log D = Σ log κ_m − M·log‖Kx‖: ρ is the density of K⁻¹x̃/‖K⁻¹x̃‖ for x̃ ~ vMF(Kμ/κ̃, κ̃).
     It integrates to one, and equals the vMF with concentration c if every κ_m = c. With `normalizer="paper"`,
-    log D = Σ log κ_m − log κ̃ as printed by Kirchhof et al. (2022): a measure, not a probability: it has no samples.
+    log D = Σ log κ_m − log κ̃ as printed by Kirchhof et al. (2022), and with "none" log D = 0: measures that are not
+    probabilities and have no samples.
 
     Args:
         loc: μ, unit vectors of shape (..., M), M ≥ 2.
         concentration: κ_m > 0, shape (..., M).
-        normalizer: "exact" or "paper".
+        normalizer: "exact", "paper" or "none".
     """
 
     arg_constraints: ClassVar[dict[str, Constraint]] = {"loc": unit_vector, "concentration": positive_finite_vector}
@@ -76,17 +77,20 @@ class NonIsotropicVonMisesFisher(Distribution):
     def mean(self) -> Tensor:
         """E x, inside the unit ball, by quadrature in float64; see functional.nivmf_mean."""
         if self.normalizer != "exact":
-            raise NotImplementedError(
-                'normalizer="paper" does not integrate to one, so it has no mean: use normalizer="exact"'
-            )
+            raise NotImplementedError(self._not_a_probability())
         return nivmf_mean(self.loc, self.concentration)
 
     @property
     def mode(self) -> Tensor:
-        """The point of highest density: loc for normalizer="paper"; the exact density has a further factor 1/‖Kx‖^M."""
-        if self.normalizer == "paper":
+        """The point of highest density: loc, except that the exact normalizer has a further factor 1/‖Kx‖^M."""
+        if self.normalizer != "exact":
             return self.loc
         return _exact_mode(self.loc.detach(), self.concentration.detach())
+
+    def _not_a_probability(self) -> str:
+        return (
+            f'normalizer="{self.normalizer}" does not integrate to one, so it has no mean and no samples: use "exact"'
+        )
 
     def log_prob(self, value: Tensor) -> Tensor:
         if self._validate_args:
@@ -98,9 +102,7 @@ class NonIsotropicVonMisesFisher(Distribution):
     def rsample(self, sample_shape: _Shape = (), antithetic: bool = False) -> Tensor:
         """Exact draws K⁻¹x̃/‖K⁻¹x̃‖, differentiable in loc and concentration."""
         if self.normalizer != "exact":
-            raise NotImplementedError(
-                'normalizer="paper" does not integrate to one, so it cannot be sampled: use normalizer="exact"'
-            )
+            raise NotImplementedError(self._not_a_probability())
         stretched = sample_vmf(self.concentration * self.loc, tuple(sample_shape), antithetic=antithetic)
         return unit_vectors(stretched / self.concentration)
 

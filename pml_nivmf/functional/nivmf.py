@@ -5,6 +5,7 @@ For a proxy with mean direction μ and K = diag(κ_1 … κ_M), with κ̃ = ‖K
     log ρ(x) = log C_M(κ̃) + log D + ⟨x, K²μ⟩/‖Kx‖,
     log D = Σ log κ_m − log κ̃           normalizer="paper": a heuristic, ρ does not integrate to one
     log D = Σ log κ_m − M·log‖Kx‖       normalizer="exact": the Jacobian of x ↦ Kx/‖Kx‖, ρ integrates to one
+    log D = 0                           normalizer="none", of which the paper reports a loss of accuracy
 
 ⟨x, K²μ⟩ = X·(W∘μ)ᵀ and ‖Kx‖² = (X∘X)·Wᵀ with W = κ² give all pairs at once, where X holds images or samples.
 All values are relative to the uniform density on the sphere: add log C_M(0) for the density itself.
@@ -20,28 +21,35 @@ from ..checks import check_option
 from .pairing import Pairing, squared_norm
 from .vmf import normalizer_change, relative_log_normalizer_of_square, second_moment_terms
 
-NORMALIZERS = ("exact", "paper")
+NORMALIZERS = ("exact", "paper", "none")
 
 
 @dataclass(frozen=True)
 class NivMFTerms:
     """The terms of log ρ(x) that do not depend on x, for a batch of nivMF distributions of shape (...).
 
-    g = 1 with the paper's normalizer. With the exact one g is the geometric mean of κ: Σ log κ_m and −M·log‖Kx‖ nearly
+    g = 1 without the exact normalizer. With the exact one g is the geometric mean of κ: Σ log κ_m and −M·log‖Kx‖ nearly
     cancel, and with K/g in place of K they do so before anything is rounded.
     """
 
+    direction: Tensor  # vectors p of any length, (..., M)
     weight: Tensor  # W = (κ/g)², (..., M)
-    pull: Tensor  # W∘p for direction vectors p of any length, (..., M)
+    pull: Tensor  # W∘p, (..., M)
     inverse_length: Tensor  # g/‖p‖, so that K²μ = g·pull·inverse_length, (...)
     pull_squared: Tensor  # ‖K²μ/g‖², (...)
+    resultant: Tensor  # κ̃², (...)
     trace: Tensor  # tr W, (...)
     constant: Tensor  # the part of the log-density that does not depend on x, (...)
-    jacobian: float  # the factor of log‖Kx‖²: −M/2, or 0 with the paper's normalizer
+    jacobian: float  # the factor of log‖Kx‖²: −M/2, or 0 without the exact normalizer
 
 
-def nivmf_terms(direction: Tensor, log_concentration: Tensor, normalizer: str) -> NivMFTerms:
-    """Prepare proxies for comparison: `direction` (..., M) of any positive length, log κ_m of the same shape."""
+def nivmf_terms(
+    direction: Tensor, log_concentration: Tensor, normalizer: str, log_normalizer: str = "exact"
+) -> NivMFTerms:
+    """Prepare proxies for comparison: `direction` (..., M) of any positive length, log κ_m of the same shape.
+
+    `log_normalizer` is the `method` of log C_M(κ̃).
+    """
     check_option("normalizer", normalizer, NORMALIZERS)
     dim, exact = direction.shape[-1], normalizer == "exact"
     log_mean = log_concentration.mean(-1) if exact else None
@@ -49,14 +57,16 @@ def nivmf_terms(direction: Tensor, log_concentration: Tensor, normalizer: str) -
     weight, pull, length_squared, resultant, trace, pull_squared = _ClassSums.apply(direction, relative)
     inverse_squared = 1 / length_squared if log_mean is None else torch.exp(2 * log_mean) / length_squared
     resultant = resultant * inverse_squared  # κ̃²
-    constant = relative_log_normalizer_of_square(resultant, dim)
-    if not exact:
+    constant = relative_log_normalizer_of_square(resultant, dim, log_normalizer)
+    if normalizer == "paper":
         constant = constant + log_concentration.sum(-1) - 0.5 * torch.log(resultant)
     return NivMFTerms(
+        direction=direction,
         weight=weight,
         pull=pull,
         inverse_length=torch.sqrt(inverse_squared),
         pull_squared=pull_squared * inverse_squared,
+        resultant=resultant,
         trace=trace,
         constant=constant,
         jacobian=-0.5 * dim if exact else 0.0,

@@ -5,53 +5,34 @@ the uniform density on the sphere: r(κ) = log C_M(κ) − log C_M(0). The omitt
 `ppk_offset` returns it.
 """
 
-import torch
 from torch import Tensor
 
 from .pairing import Pairing, squared_norm, unit_vectors
-from .vmf import (
-    log_uniform_density,
-    log_vmf_normalizer,
-    normalizer_change,
-    relative_log_normalizer_of_square,
-    second_moment_terms,
-)
+from .vmf import log_uniform_density, normalizer_change, relative_log_normalizer_of_square, second_moment_terms
 
 
 def relative_ppk_distance(
-    query: Tensor, reference: Tensor, gamma: float, pairing: Pairing, whole: bool = True
+    query: Tensor, reference: Tensor, gamma: float, pairing: Pairing, whole: bool = True, method: str = "exact"
 ) -> Tensor:
     r"""−log of the probability product kernel ∫ ζ_z^γ ζ_p^γ over the sphere, up to `ppk_offset`:
 
     −γ·(r(κ_z) + r(κ_p)) + r(γ·‖z + p‖).
 
     r(γ‖z+p‖) is computed as r(γκ_z) plus a change, because both are large and their difference matters.
-    `whole=False` leaves out r(γκ_z) − γ·r(κ_z), which is the same for every reference.
+    `whole=False` leaves out r(γκ_z) − γ·r(κ_z), which is the same for every reference. `method` is that of log C_M.
     """
     dim = query.shape[-1]
     query_squared = squared_norm(query)
     reference_squared = squared_norm(reference)
     base = pairing.per_query(gamma**2 * query_squared)
     delta = gamma**2 * (2 * pairing.product(query, reference) + reference_squared)
-    change = normalizer_change(base, delta, dim)
-    distance = change - gamma * relative_log_normalizer_of_square(reference_squared, dim)
+    change = normalizer_change(base, delta, dim, method)
+    distance = change - gamma * relative_log_normalizer_of_square(reference_squared, dim, method)
     if not whole:
         return distance
-    per_query = relative_log_normalizer_of_square(gamma**2 * query_squared, dim)
-    per_query = per_query - gamma * relative_log_normalizer_of_square(query_squared, dim)
+    per_query = relative_log_normalizer_of_square(gamma**2 * query_squared, dim, method)
+    per_query = per_query - gamma * relative_log_normalizer_of_square(query_squared, dim, method)
     return distance + pairing.per_query(per_query)
-
-
-def quadratic_ppk_distance(query: Tensor, reference: Tensor, gamma: float, pairing: Pairing) -> Tensor:
-    r"""The PPK distance with the paper's quadratic fits in place of log C_M, for M = 128 and 512."""
-    dim = query.shape[-1]
-    squares = squared_norm(query), squared_norm(reference)
-    sum_squared = pairing.per_query(squares[0]) + 2 * pairing.product(query, reference) + squares[1]
-    # A square root with a finite slope at zero.
-    norms = [(square + torch.finfo(query.dtype).tiny ** 0.5).sqrt() for square in (*squares, sum_squared.relu())]
-    log_query, log_reference = (log_vmf_normalizer(norm, dim, "paper") for norm in norms[:2])
-    log_sum = log_vmf_normalizer(gamma * norms[2], dim, "paper")
-    return log_sum - gamma * (pairing.per_query(log_query) + log_reference)
 
 
 def ppk_offset(gamma: float, dim: int) -> float:
@@ -59,18 +40,22 @@ def ppk_offset(gamma: float, dim: int) -> float:
     return (1 - 2 * gamma) * log_uniform_density(dim)
 
 
-def kl_distance(query: Tensor, reference: Tensor, form: str, pairing: Pairing, whole: bool = True) -> Tensor:
+def kl_distance(
+    query: Tensor, reference: Tensor, form: str, pairing: Pairing, whole: bool = True, method: str = "exact"
+) -> Tensor:
     """KL(vMF(z) ‖ vMF(p)) = log C(κ_z) − log C(κ_p) + A_M(κ_z)·(κ_z − κ_p·cos), `form="exact"`;
 
     `form="paper"` drops the factor A_M(κ_z), as the paper prints it. A_M(κ_z)·κ_p·cos = (A_M(κ_z)/κ_z)·⟨z, p⟩.
-    `whole=False` leaves out what is the same for every reference, log C(κ_z) + A_M(κ_z)·κ_z.
+    `whole=False` leaves out what is the same for every reference, log C(κ_z) + A_M(κ_z)·κ_z. `method` is that of log C.
     """
     dim = query.shape[-1]
     query_squared = squared_norm(query)
     slope = unit_vectors(query)
     if form == "exact":  # A_M(κ_z)·μ_z, regular at z = 0
         slope = second_moment_terms(query_squared, dim)[0].unsqueeze(-1) * query
-    distance = -relative_log_normalizer_of_square(squared_norm(reference), dim) - pairing.product(slope, reference)
+    of_reference = relative_log_normalizer_of_square(squared_norm(reference), dim, method)
+    distance = -of_reference - pairing.product(slope, reference)
     if not whole:
         return distance
-    return distance + pairing.per_query(relative_log_normalizer_of_square(query_squared, dim) + (slope * query).sum(-1))
+    of_query = relative_log_normalizer_of_square(query_squared, dim, method)
+    return distance + pairing.per_query(of_query + (slope * query).sum(-1))

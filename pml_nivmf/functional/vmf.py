@@ -64,14 +64,23 @@ def _largest_squarable(like: Tensor) -> float:
     return math.sqrt(torch.finfo(like.dtype).max) / 1024
 
 
-def relative_log_normalizer_of_square(squared: Tensor, dim: int) -> Tensor:
-    """r(κ) from κ²: smooth at κ = 0, so a squared norm ‖z‖² can be passed without a square root."""
-    return vmf_relative_normalizer(squared, _order(dim))
+def relative_log_normalizer_of_square(squared: Tensor, dim: int, method: str = "exact") -> Tensor:
+    """r(κ) from κ²: smooth at κ = 0, so a squared norm ‖z‖² can be passed without a square root.
+
+    `method="paper"` is the fit of `log_vmf_normalizer` minus log C_M(0).
+    """
+    if method == "exact":
+        return vmf_relative_normalizer(squared, _order(dim))
+    norm = (squared.relu() + torch.finfo(squared.dtype).tiny ** 0.5).sqrt()  # with a finite slope at zero
+    return log_vmf_normalizer(norm, dim, method) - log_uniform_density(dim)
 
 
-def normalizer_change(squared: Tensor, delta: Tensor, dim: int) -> Tensor:
+def normalizer_change(squared: Tensor, delta: Tensor, dim: int, method: str = "exact") -> Tensor:
     """log C_M(√(κ² + δ)) − log C_M(κ), with κ² = `squared`, without cancellation for large κ. They broadcast."""
-    return vmf_normalizer_change(squared, delta, _order(dim))
+    if method == "exact":
+        return vmf_normalizer_change(squared, delta, _order(dim))
+    end, start = (relative_log_normalizer_of_square(value, dim, method) for value in (squared + delta, squared))
+    return end - start
 
 
 def second_moment_terms(squared: Tensor, dim: int) -> tuple[Tensor, Tensor]:

@@ -9,7 +9,6 @@ from torch import Tensor
 
 from ..checks import check_option
 from ..distances import ExpectedLikelihoodNivMFDistance, NivMFDistance, NivMFReferenceDistance, pack_nivmf
-from ..functional.nivmf import nivmf_terms
 from ..functional.pairing import CROSS
 from .base import ProxyLoss
 
@@ -53,7 +52,7 @@ class NonIsotropicVMFLoss(ProxyLoss):
     def _logits(self, query: Tensor, proxies: Tensor, log_concentration: Tensor | None) -> Tensor:
         assert log_concentration is not None
         logarithm = log_concentration.to(proxies.dtype).expand_as(proxies)
-        terms = nivmf_terms(proxies, logarithm, self.distance.normalizer)
+        terms = self.distance.terms(proxies, logarithm)
         if self.temperature_position == "inside":
             return self.distance.tempered_log_likelihood(query, terms, CROSS, self.temperature)
         return self.distance.tempered_log_likelihood(query, terms, CROSS, 1.0) / self.temperature

@@ -14,8 +14,10 @@ from torch import Tensor
 from ..distances.variants import ALL
 
 C, M = 3, 6
-# PML's classes call a formula of the paper in the same way as the exact one.
-DISTANCES: dict[str, Callable[..., BaseDistance]] = {n: make for n, make in ALL.items() if not n.endswith("paper")}
+# PML's classes call formulas of the paper, and other approximations, in the same way.
+DISTANCES: dict[str, Callable[..., BaseDistance]] = {
+    n: make for n, make in ALL.items() if not n.endswith(("paper", "second order"))
+}
 _OF_CLASSES = (
     *("ArcFaceLoss", "CosFaceLoss", "LargeMarginSoftmaxLoss", "NormalizedSoftmaxLoss", "ProxyAnchorLoss"),
     *("ProxyNCALoss", "SoftTripleLoss", "SphereFaceLoss", "SubCenterArcFaceLoss"),

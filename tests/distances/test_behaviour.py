@@ -110,6 +110,8 @@ def test_bad_options():
     for count in (0, -3, 2.5, True):
         with pytest.raises(ValueError, match="n_samples must be an integer of at least 1"):
             el_nivmf("monte_carlo", "exact", n_samples=count)
+    with pytest.raises(ValueError, match="needs normalizer=\"exact\", got 'paper'"):
+        el_nivmf("second_order", "paper")
 
 
 def test_bad_shapes():

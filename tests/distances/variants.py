@@ -34,6 +34,7 @@ NIVMF = {
     "nivMF": partial(NivMFDistance, "exact"),
     "nivMF paper": partial(NivMFDistance, "paper"),
     "EL-nivMF": partial(el_nivmf, "analytic", "exact"),
+    "EL-nivMF second order": partial(el_nivmf, "second_order", "exact"),
     "EL-nivMF paper": partial(el_nivmf, "analytic", "paper"),
     "EL-nivMF sampled": partial(el_nivmf, "monte_carlo", "exact"),
     "EL-nivMF sampled paper": partial(el_nivmf, "monte_carlo", "paper"),

@@ -12,6 +12,7 @@ from pml_nivmf.functional.nivmf import (
     nivmf_terms,
     relative_nivmf_log_density,
 )
+from pml_nivmf.functional.nivmf_second_order import second_order_log_likelihood
 from pml_nivmf.functional.pairing import CROSS, ROWWISE, unit_vectors
 
 from .. import references
@@ -61,7 +62,10 @@ def test_likelihoods_differentiate(normalizer, pairing):
         samples = unit_vectors(torch.stack([z, z + 1, z - 2]))
         return monte_carlo_log_likelihood(samples, nivmf_terms(p, k, normalizer), pairing, t)
 
-    for function in (analytic, sampled):
+    def second_order(z, p, k, t):
+        return second_order_log_likelihood(z, nivmf_terms(p, k, "exact"), pairing, t)
+
+    for function in (analytic, sampled, second_order) if normalizer == "exact" else (analytic, sampled):
         references.check_two_derivatives(function, query, direction, log_k, temperature)
 
 
