@@ -256,10 +256,11 @@ def _loss_groups(settings: dict[str, Any], loss: nn.Module, lr: float) -> list[d
     if isinstance(loss, MultipleLosses):
         return [group for each in loss.losses for group in _loss_groups(settings, each, lr) if group["params"]]
     rates = {key: settings[key] for key in ("proxy_lr", "concentration_lr", "temperature_lr")}
+    decay = settings["loss_weight_decay"]
     if hasattr(loss, "param_groups"):
-        return list(loss.param_groups(lr, **rates))  # type: ignore[operator]
+        return list(loss.param_groups(lr, weight_decay=decay, **rates))  # type: ignore[operator]
     rate = _PML_PROXY_RATE * lr if rates["proxy_lr"] is None else rates["proxy_lr"]
-    return [{"params": list(loss.parameters()), "lr": rate}]
+    return [{"params": list(loss.parameters()), "lr": rate, "weight_decay": decay}]
 
 
 def _build_schedulers(config: dict[str, Any], optimizers: dict[str, torch.optim.Optimizer]) -> dict[str, Any]:

@@ -43,6 +43,7 @@ class OptimizersConfig:
     proxy_lr: float | None = _limited(None)  # None: see ProxyLoss.param_groups; PML's: 100 × the model's
     concentration_lr: float | None = _limited(None)
     temperature_lr: float | None = _limited(None)
+    loss_weight_decay: float = _limited(0.0)  # of proxies and other parameters of a loss, instead of the model's
     clip_norm: float | None = _limited(None)  # largest gradient norm of trunk, head and loss, each
 
 

@@ -1,6 +1,5 @@
 """The base of all proxy losses: −log softmax over classes of −distance/temperature, as a PML loss."""
 
-import math
 from abc import ABC, abstractmethod
 from typing import Any
 
@@ -29,6 +28,8 @@ class ProxyLoss(ConcentrationRegularizerMixin, WeightRegularizerMixin, Embedding
         learnable_temperature: whether t is trained.
         cosine_scale: the softmax starts like one over `cosine_scale`·cos, which sets κ of the proxies at the start.
         initial_concentration: κ of the proxies at the start, instead of `cosine_scale`.
+        parametrization: what an optimizer changes: "log", log κ and log t; or "softplus", κ and t themselves, as the
+            authors do, kept positive by a softplus that is the identity except near zero.
         concentration: "per_class"; "shared", one row for all classes; or "shared_plus_deviation": log κ_c =
             log κ_shared + δ_c with deviations δ that start at zero and that a penalty draws back to zero.
         concentration_regularizer: the penalty on δ, a PML regularizer; None: mean(δ²). It is a sub-loss of its own.
@@ -63,7 +64,7 @@ class ProxyLoss(ConcentrationRegularizerMixin, WeightRegularizerMixin, Embedding
         if (softmax.sparse or softmax.sharded) and (self.weight_regularizer or self.concentration_regularizer):
             raise ValueError(f"a regularizer needs all proxies and dense gradients, not {softmax}")
         self.proxies = nn.Parameter(softmax.create_rows(num_classes, embedding_size, self.weight_init_func))
-        self.log_temperature = nn.Parameter(torch.tensor(math.log(temperature)), requires_grad=learnable_temperature)
+        self._add_positive("temperature", temperature).requires_grad_(learnable_temperature)
         self._set_concentrations(initial_concentration)
         self._set_embedding_scale(embedding_scale)
         self.add_to_recordable_attributes(list_of_names=["num_classes", "embedding_size"], is_stat=False)
@@ -100,7 +101,7 @@ class ProxyLoss(ConcentrationRegularizerMixin, WeightRegularizerMixin, Embedding
 
     @property
     def temperature(self) -> Tensor:
-        return torch.exp(self.log_temperature)
+        return torch.exp(self._log_of("temperature", getattr(self, f"{self.parametrization}_temperature")))
 
     @property
     def _ddp_params_and_buffers_to_ignore(self) -> list[str]:

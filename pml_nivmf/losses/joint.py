@@ -81,11 +81,12 @@ class JointProxyLoss(BaseMetricLossFunction):
         """Warm start of the probabilistic loss, whose proxies the guidance loss shares."""
         self.probabilistic.warm_start(embeddings, labels)
 
-    def param_groups(self, lr: float, **rates: float | None) -> list[dict[str, Any]]:
+    def param_groups(self, lr: float, weight_decay: float = 0.0, **rates: float | None) -> list[dict[str, Any]]:
         """The groups of the probabilistic loss, and "guidance" with other parameters of the guidance loss, if any."""
-        groups = self.probabilistic.param_groups(lr, **rates)
+        groups = self.probabilistic.param_groups(lr, weight_decay=weight_decay, **rates)
         others = [parameter for parameter in self.guidance.parameters() if parameter is not self.proxies]
-        return [*groups, {"params": others, "name": "guidance", "lr": lr}] if others else groups
+        own = {"params": others, "name": "guidance", "lr": lr, "weight_decay": weight_decay}
+        return [*groups, own] if others else groups
 
 
 def _check_shareable(probabilistic: ProxyLoss, guidance: nn.Module) -> None:

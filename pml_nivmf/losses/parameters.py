@@ -7,23 +7,30 @@ import torch
 from pytorch_metric_learning.losses import BaseMetricLossFunction
 from pytorch_metric_learning.regularizers import BaseRegularizer
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from ..checks import check_option, check_positive, check_range
 from ..distances import NivMFReferenceDistance, NormCarryingDistance
 from .collectives import gather_uneven
 
+# softplus(18) is 18 in float32.
+_IDENTITY_FROM = 18.0
+
 
 # PML finds the sub-loss "concentration_reg_loss" by the name of this class.
 class ConcentrationRegularizerMixin(BaseMetricLossFunction):
-    """log κ = log_concentration (+ log_concentration_deviation), with the penalty λ·regularizer(δ) on deviations δ."""
+    """log κ (+ log_concentration_deviation), with the penalty λ·regularizer(δ) on deviations δ."""
 
     def __init__(
         self,
+        parametrization: str = "log",
         concentration: str = "per_class",
         concentration_regularizer: BaseRegularizer | None = None,
         concentration_reg_weight: float = 1.0,
         **kwargs: Any,
     ):
+        self.parametrization = check_option("parametrization", parametrization, ("log", "softplus"))
+        self._starts: dict[str, float] = {}
         kinds = ("per_class", "shared", "shared_plus_deviation")
         self.concentration_kind = check_option("concentration", concentration, kinds)
         deviates = concentration == "shared_plus_deviation"
@@ -53,7 +60,7 @@ class ConcentrationRegularizerMixin(BaseMetricLossFunction):
             loss_dict["concentration_reg_loss"] = entry | {"indices": None}
 
     def _set_concentrations(self, initial: float | None) -> None:
-        self.log_concentration: Any = None
+        self.register_parameter(f"{self.parametrization}_concentration", None)
         self.log_concentration_deviation: Any = None
         if self.distance.normalize_embeddings:
             if initial is not None or self.concentration_regularizer:
@@ -62,9 +69,25 @@ class ConcentrationRegularizerMixin(BaseMetricLossFunction):
         start = self._starting_concentration() if initial is None else check_positive("initial_concentration", initial)
         rows = len(self.proxies) if self.concentration_kind == "per_class" else 1
         width = self.embedding_size if isinstance(self.distance, NivMFReferenceDistance) else 1
-        self.log_concentration = nn.Parameter(torch.full((rows, width), math.log(start)))
+        self._add_positive("concentration", start, rows, width)
         if self.concentration_regularizer:
             self.log_concentration_deviation = nn.Parameter(torch.zeros(len(self.proxies), width))
+
+    def _add_positive(self, name: str, start: float, *shape: int) -> nn.Parameter:
+        """The parameter log_NAME or softplus_NAME of a positive value v, which starts at v = `start`."""
+        self._starts[name] = start
+        parameter = nn.Parameter(torch.full(shape, math.log(start) if self.parametrization == "log" else start))
+        setattr(self, f"{self.parametrization}_{name}", parameter)
+        return parameter
+
+    def _log_of(self, name: str, parameter: Tensor) -> Tensor:
+        """log v of a parameter p: p itself, or v = softplus(βp)/β with β = 18/start, so v = p unless v is small."""
+        if self.parametrization == "log":
+            return parameter
+        steepness = _IDENTITY_FROM / self._starts[name]
+        scaled = steepness * parameter
+        low = scaled < -15  # where softplus is the exponential function, which underflows
+        return torch.where(low, scaled, torch.log(F.softplus(scaled.masked_fill(low, 0.0)))) - math.log(steepness)
 
     def _starting_concentration(self) -> float:
         """κ₀ with κ₀·slope/t = s, the cosine scale; for L2, ‖ν_z − ν_p‖² = 2n²(1 − cos) for equal norms n, √(s·t/2)."""
@@ -76,15 +99,20 @@ class ConcentrationRegularizerMixin(BaseMetricLossFunction):
 
     def class_parameters(self) -> dict[str, nn.Parameter]:
         """The parameters with one row per class: the proxies and, if there are any, concentrations or deviations."""
-        name = "log_concentration" if self.concentration_kind == "per_class" else "log_concentration_deviation"
+        shared = self.concentration_kind != "per_class"
+        name = "log_concentration_deviation" if shared else f"{self.parametrization}_concentration"
         rows = getattr(self, name)
         return {"proxies": self.proxies} | ({} if rows is None else {name: rows})
 
     def _log_concentration_of(self, rows: Tensor | None = None) -> Tensor | None:
         """log κ of some classes from their rows of `class_parameters`; one row that broadcasts if shared."""
         if self.concentration_kind == "per_class":
-            return rows
-        return self.log_concentration if rows is None else self.log_concentration.to(rows.dtype) + rows
+            return None if rows is None else self._log_of("concentration", rows)
+        shared = getattr(self, f"{self.parametrization}_concentration")
+        if shared is None:
+            return None
+        logarithm = self._log_of("concentration", shared)
+        return logarithm if rows is None else logarithm.to(rows.dtype) + rows
 
     def param_groups(
         self,
@@ -92,20 +120,23 @@ class ConcentrationRegularizerMixin(BaseMetricLossFunction):
         proxy_lr: float | None = None,
         concentration_lr: float | None = None,
         temperature_lr: float | None = None,
+        weight_decay: float = 0.0,
     ) -> list[dict[str, Any]]:
         """Parameter groups for an optimizer, where `lr` is the learning rate of the model.
 
-        Defaults: `proxy_lr` 100·lr, because a proxy sees few images; others lr. Concentrations and temperature are
-        logarithms and have no weight decay. "sparse" marks groups with sparse gradients, for torch.optim.SparseAdam.
+        Defaults: `proxy_lr` 100·lr, because a proxy sees few images; others lr. `weight_decay` is that of the proxies,
+        whatever the optimizer's; concentrations and temperature have none. "sparse" marks groups with sparse gradients,
+        for torch.optim.SparseAdam.
         """
-        rates = {"proxies": 100 * lr if proxy_lr is None else proxy_lr, "log_temperature": temperature_lr}
-        rates |= {"log_concentration": concentration_lr, "log_concentration_deviation": concentration_lr}
+        rates = {"proxies": 100 * lr if proxy_lr is None else proxy_lr, "log_concentration_deviation": concentration_lr}
+        for name, rate in (("concentration", concentration_lr), ("temperature", temperature_lr)):
+            rates[f"{self.parametrization}_{name}"] = rate
         sparse = self.class_parameters() if self.softmax.sparse else {}
         groups = []
         for name, parameter in self.named_parameters():
             rate = rates.get(name)
             group = {"params": [parameter], "name": name, "lr": lr if rate is None else rate, "sparse": name in sparse}
-            groups.append(group | ({"weight_decay": 0.0} if name.startswith("log_") else {}))
+            groups.append(group | {"weight_decay": weight_decay if name == "proxies" else 0.0})
         return groups
 
 

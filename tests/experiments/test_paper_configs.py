@@ -14,7 +14,8 @@ from pml_nivmf.experiments.train import build_trainer, warm_start
 
 SIX = ["margin", "multi_similarity", "proxy_nca", "el_nivmf_paper", "proxy_anchor", "panc_el_nivmf_paper"]
 DISTANCES = ["cos", "l2", "nivmf_paper_normalizer", "b_vmf", "el_vmf", "kl_vmf_paper", "kl_vmf", "el_nivmf_paper"]
-SAMPLED = {"estimator": "monte_carlo", "n_samples": 5, "antithetic": False, "normalizer": "paper"}
+SAMPLED = {"estimator": "monte_carlo", "n_samples": 5, "antithetic": False}
+SAMPLED |= {"normalizer": "paper", "log_normalizer": "paper"}
 
 
 def settings(name, *overrides):
@@ -89,6 +90,37 @@ def test_table_2(name, size, epochs, milestones, gamma, proxies, concentrations,
     assert SAMPLED.items() <= paper["distance"]["ExpectedLikelihoodNivMFDistance"].items()
     ours = settings(f"table2/{name}", "loss=panc_el_nivmf")
     assert (ours["loss"], ours["model"]["head_scale"]) == (read("loss/panc_el_nivmf"), 1)
+
+
+def test_the_authors_rates_move_concentrations_and_temperature_as_theirs():
+    """Adam steps on κ and t themselves, at 20,000 and 200 times the network's 1e-5."""
+    values = settings("table2/cub_r50_512", "loss=panc_el_nivmf_paper")
+    loss = registry.build("loss", values["loss"], "loss", num_classes=4, embedding_size=512)
+    rates = {key: values["optimizers"][key] for key in ("proxy_lr", "concentration_lr", "temperature_lr")}
+    optimizer = torch.optim.Adam(loss.param_groups(1e-5, **rates))
+    loss(torch.randn(8, 512), torch.arange(8) % 4).backward()
+    ours = loss.probabilistic
+    assert (ours.concentration == 18).all()
+    assert ours.temperature.item() == pytest.approx(0.003)
+    optimizer.step()
+    steps = (ours.concentration - 18).abs()
+    torch.testing.assert_close(steps, torch.full_like(steps, 0.2), rtol=0, atol=1e-4)
+    assert abs(ours.temperature.item() - 0.003) == pytest.approx(0.002, rel=1e-2)
+
+
+@pytest.mark.parametrize("loss", ["margin", "proxy_nca", "panc_el_nivmf"])
+def test_weight_decay_is_that_of_the_network(loss, monkeypatch):
+    monkeypatch.setitem(registry._KINDS["dataset"], "TinyFeatures", tiny_features)
+    composed = compose("table1/cub", [f"loss={loss}", "general.device=cpu"])
+    composed.config.dataset, composed.config.model.trunk = {"TinyFeatures": {}}, {"Identity": {}}
+    for asked in (0.0, 0.01):
+        composed.config.optimizers.loss_weight_decay = asked
+        decays = {
+            name: {group["weight_decay"] for group in optimizer.param_groups}
+            for name, optimizer in build_parts(composed.config).optimizers.items()
+        }
+        assert decays["embedder_optimizer"] == {4e-3}
+        assert max(decays["metric_loss_optimizer"]) == asked
 
 
 @pytest.mark.parametrize(("name", "epochs"), [("cub", 50), ("cars196", 150), ("features", 10)])

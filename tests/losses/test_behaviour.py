@@ -240,7 +240,9 @@ def test_param_groups_hold_every_parameter_once(make):
     assert rates.get("log_concentration", 0.25) == 0.25
     assert rates["log_temperature"] == 0.125
     torch.optim.AdamW(groups, weight_decay=0.1)
-    assert {group["name"]: group["weight_decay"] for group in groups}["log_temperature"] == 0
+    assert {group["weight_decay"] for group in groups} == {0}, "only the network decays"
+    decays = {group["name"]: group["weight_decay"] for group in loss.param_groups(1e-3, weight_decay=0.1)}
+    assert {name for name, decay in decays.items() if decay} == {"proxies"}
 
 
 def test_param_groups_of_a_joint_loss_hold_the_guidance_losses_own_parameters():

@@ -94,7 +94,36 @@ def test_shared_concentrations_are_one_row():
         assert torch.equal(deviating.concentration, shared.concentration), "deviations start at zero"
 
 
+@pytest.mark.parametrize("options", [{}, {"concentration": "shared"}, DEVIATING])
+@each
+def test_softplus_has_the_values_and_slopes_of_its_positive_parameters(make, options, batch):
+    options = options | {"initial_concentration": 18.0, "temperature": 0.5}
+    by_log, by_softplus = make(C, M, **options), make(C, M, parametrization="softplus", **options)
+    with torch.no_grad():
+        by_softplus.proxies.copy_(by_log.proxies)
+    for loss in (by_log, by_softplus):
+        loss(*batch).backward()
+    torch.testing.assert_close(by_softplus(*batch), by_log(*batch))
+    for name, value in (("concentration", 18.0), ("temperature", 0.5)):
+        assert torch.equal(getattr(by_softplus, name), torch.full_like(getattr(by_softplus, name), value))
+        slopes = [getattr(loss, f"{kind}_{name}").grad for loss, kind in ((by_softplus, "softplus"), (by_log, "log"))]
+        torch.testing.assert_close(value * slopes[0], slopes[1], rtol=1e-4, atol=1e-6)
+
+
+def test_softplus_stays_positive_and_finite(batch):
+    loss = NonIsotropicVMFLoss(C, M, parametrization="softplus", initial_concentration=18.0)
+    with torch.no_grad():
+        loss.softplus_concentration[:, :4] = -60.0
+        loss.softplus_concentration[:, 4:8] = -10.0
+    assert (loss.concentration > 0).all()
+    loss(*batch).backward()
+    assert all(parameter.grad.isfinite().all() for parameter in loss.parameters())
+    assert {"softplus_concentration", "softplus_temperature"} <= set(loss.state_dict())
+
+
 def test_bad_options_are_named():
+    with pytest.raises(ValueError, match=r"parametrization must be .*, got 'exp'"):
+        NonIsotropicVMFLoss(C, M, parametrization="exp")
     with pytest.raises(ValueError, match="concentration_regularizer needs shared_plus_deviation, got 'per_class'"):
         NonIsotropicVMFLoss(C, M, concentration_regularizer=regularizers.LpRegularizer())
     with pytest.raises(ValueError, match="concentration_reg_weight must be at least 0, got -1"):
