@@ -12,6 +12,8 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument("--shape", action="append", type=count, nargs=4, metavar=tuple("BCMN"), help=shapes)
     command.add_argument("--rounds", type=count, default=20, help="the median of so many is shown (default: 20)")
     command.add_argument("--classes", type=counts, metavar="C,C,…", help="measure against numbers of classes instead")
+    steps = "time whole training steps of this timm model instead: --step resnet50 (32 images of 128 pixels)"
+    command.add_argument("--step", metavar="MODEL", help=steps)
     command.add_argument("--chunk-size", type=count, default=4096, help="with --classes: chunk_size (default: 4096)")
     command.add_argument("--threads", type=count, help="CPU threads (default: torch's choice)")
     command.add_argument("--device", default="cpu", help="cpu, cuda, cuda:1, … (default: cpu)")
@@ -33,5 +35,11 @@ def run(options: argparse.Namespace) -> None:
     shapes = [bench.Shape(*numbers) for numbers in options.shape or bench.DEFAULT_SHAPES]
     if options.classes:
         shapes = [bench.Shape(112, classes, 128, 5) for classes in options.classes]
-    rows = bench.run(shapes, options.rounds, device, options.chunk_size if options.classes else None)
-    print(json.dumps(rows, indent=2)) if options.json else bench.show(rows)
+    if options.step:
+        what = f"training steps of {options.step}, ratio: to the time with ProxyNCALoss"
+        shapes = shapes if options.shape else [bench.STEP_SHAPE]
+        rows = [row for shape in shapes for row in bench.run_steps(options.step, shape, options.rounds, device)]
+    else:
+        what = f"forward + backward, ratio: to the time of {bench.BASELINE}"
+        rows = bench.run(shapes, options.rounds, device, options.chunk_size if options.classes else None)
+    print(json.dumps(rows, indent=2)) if options.json else bench.show(rows, what)

@@ -1,4 +1,4 @@
-"""Time and memory of losses, forward plus backward, side by side in one run."""
+"""Time and memory of losses, forward plus backward, and times of whole training steps, side by side in one run."""
 
 import itertools
 import statistics
@@ -16,6 +16,7 @@ from ..losses import FullSoftmax, JointProxyLoss, NivMFProxyLoss, NonIsotropicVM
 from ..losses.softmax import Softmax
 
 BASELINE = "ProxyAnchorLoss"
+_IN_STEPS = ("ProxyNCALoss", "NonIsotropicVMFLoss", "JointProxyLoss")  # the first is what others are compared with
 _NEGATIVES = 4096
 _SECONDS_PER_LOSS = 10.0  # one step over a million classes takes that long: few rounds
 
@@ -30,6 +31,8 @@ class Shape(NamedTuple):
         return f"{self.batch} images, {self.classes:,} classes, {self.dimensions} dimensions, {self.samples} samples"
 
 
+STEP_SHAPE = Shape(32, 100, 512, 5)
+_PIXELS = 128  # height and width of the images of a training step
 DEFAULT_SHAPES = [Shape(112, 100, 512, 5), Shape(112, 98, 128, 5), Shape(112, 11318, 512, 5)]
 LossFactory: TypeAlias = Callable[[], nn.Module]
 Row: TypeAlias = dict[str, Any]  # the loss, the fields of its shape, and what was measured
@@ -49,6 +52,7 @@ def losses_at(shape: Shape) -> dict[str, LossFactory]:
         f"NonIsotropicVMFLoss, {n} samples": lambda: _el_nivmf(shape),
         f"NonIsotropicVMFLoss, {n} samples, paper": lambda: _el_nivmf(shape, normalizer="paper"),
         "NonIsotropicVMFLoss, analytic": lambda: _el_nivmf(shape, estimator="analytic"),
+        "NonIsotropicVMFLoss, second order": lambda: _el_nivmf(shape, estimator="second_order"),
         "NonIsotropicVMFLoss, analytic, paper": lambda: _el_nivmf(shape, estimator="analytic", normalizer="paper"),
         "NivMFProxyLoss": lambda: NivMFProxyLoss(c, m),
         "VMFProxyLoss, EL": lambda: VMFProxyLoss(c, m),
@@ -128,13 +132,17 @@ def training_step(loss: nn.Module, shape: Shape, device: torch.device) -> Callab
     return step
 
 
+def now(device: torch.device) -> float:
+    """Seconds, after the device has finished what it was given."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return time.perf_counter()
+
+
 def timed(step: Callable[[], None], device: torch.device) -> float:
-    wait = torch.cuda.synchronize if device.type == "cuda" else lambda: None
-    wait()
-    start = time.perf_counter()
+    start = now(device)
     step()
-    wait()
-    return time.perf_counter() - start
+    return now(device) - start
 
 
 def peak_megabytes(step: Callable[[], None], device: torch.device) -> float:
@@ -151,12 +159,56 @@ def peak_megabytes(step: Callable[[], None], device: torch.device) -> float:
     return max(0, *allocated) / 1e6
 
 
-def show(rows: Sequence[Row]) -> None:
-    """Print one table for each shape."""
-    print(f"forward + backward, ratio: to the time of {BASELINE}; {torch.get_num_threads()} threads")
+def run_steps(trunk: str, shape: Shape, rounds: int, device: torch.device) -> list[Row]:
+    """Time training steps of a timm model: forward, loss, backward and Adam, the losses in turn.
+
+    Steps differ in the part of the loss, its backward and its Adam: `ratio`, to ProxyNCALoss, is that of steps of equal
+    length otherwise, because the rest varies more from step to step than losses do.
+    """
+    from ..models import EmbeddingHead, TimmTrunk
+
+    features = TimmTrunk(trunk, pretrained=False)
+    network = nn.Sequential(features, EmbeddingHead(features.num_features, shape.dimensions)).to(device).train()
+    optimizer = torch.optim.Adam(network.parameters(), lr=1e-5)
+    images = torch.randn(shape.batch, 3, _PIXELS, _PIXELS, device=device)
+    labels = torch.arange(shape.batch, device=device) % shape.classes
+
+    def step(loss: nn.Module, loss_optimizer: torch.optim.Optimizer) -> tuple[float, float]:
+        start = now(device)
+        embeddings = network(images)
+        leaf = embeddings.detach().requires_grad_()
+        before = now(device)
+        loss(leaf, labels).backward()
+        loss_optimizer.step()
+        after = now(device)
+        embeddings.backward(leaf.grad)
+        optimizer.step()
+        for each in (optimizer, loss_optimizer):
+            each.zero_grad()
+        return 1e3 * (now(device) - start), 1e3 * (after - before)
+
+    losses = {name: make().to(device) for name, make in losses_at(shape).items() if name.startswith(_IN_STEPS)}
+    optimizers = {name: torch.optim.Adam(loss.parameters(), lr=1e-3) for name, loss in losses.items()}
+    times = [{name: step(loss, optimizers[name]) for name, loss in losses.items()} for _ in range(rounds + 1)][1:]
+    medians = {
+        name: [statistics.median(part) for part in zip(*(t[name] for t in times), strict=True)] for name in losses
+    }
+    whole, base = medians[_IN_STEPS[0]]
+    return [
+        {"loss": name, **shape._asdict(), "milliseconds": total, "loss_milliseconds": part}
+        | {"ratio": 1 + (part - base) / whole}
+        for name, (total, part) in medians.items()
+    ]
+
+
+def show(rows: Sequence[Row], what: str) -> None:
+    """Print what was measured, one table for each shape."""
+    print(f"{what}; {torch.get_num_threads()} threads")
     columns = [key for key in rows[0] if key not in ("loss", *Shape._fields)]
     for shape, group in itertools.groupby(rows, key=lambda row: Shape(*(row[key] for key in Shape._fields))):
-        titles = "".join(f"{column.replace('_megabytes', ' MB'):>13}" for column in columns)
+        titles = "".join(
+            f"{column.replace('_megabytes', ' MB').replace('_milliseconds', ' ms'):>13}" for column in columns
+        )
         print(f"\n{shape}\n{'loss':<39}{titles}")
         for row in group:
-            print(f"{row['loss']:<39}" + "".join(f"{row[column]:>13,.2f}" for column in columns))
+            print(f"{row['loss']:<39}" + "".join(f"{row[column]:>13,.3f}" for column in columns))

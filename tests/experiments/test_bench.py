@@ -38,12 +38,21 @@ def test_every_softmax_is_measured_at_every_number_of_classes(capsys):
     assert rows[0]["peak_megabytes"] - rows[0]["extra_megabytes"] == pytest.approx(20 * 128 * 4e-6)
 
 
+def test_training_steps_are_measured_beside_proxy_nca(capsys):
+    table = run(capsys, "--step", "test_resnet", "--shape", *"4382")
+    assert "training steps of test_resnet, ratio: to the time with ProxyNCALoss" in table
+    assert table.count("NonIsotropicVMFLoss") == 5
+    rows = {row["loss"]: row for row in json.loads(run(capsys, "--step", "test_resnet", "--shape", *"4382", "--json"))}
+    assert all(0 < row["loss_milliseconds"] < row["milliseconds"] for row in rows.values())
+    assert rows["ProxyNCALoss"]["ratio"] == 1
+
+
 def test_table_has_a_block_for_each_shape(capsys):
     measured = {"milliseconds": 1234.5, "ratio": 2.0, "peak_megabytes": 3.0, "extra_megabytes": 1.0}
     shapes = [bench.Shape(8, 6, 16, 3), bench.Shape(4, 3, 8, 2)]
-    bench.show([{"loss": bench.BASELINE, **shape._asdict(), **measured} for shape in shapes])
+    bench.show([{"loss": bench.BASELINE, **shape._asdict(), **measured} for shape in shapes], "times")
     table = capsys.readouterr().out
-    assert table.count("1,234.50") == 2
+    assert table.count("1,234.500") == 2
     assert table.count("peak MB") == 2
     assert "\n8 images, 6 classes, 16 dimensions, 3 samples\n" in table
 
