@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import torch
 
 from pml_nivmf.reports.figures import theory
 
@@ -24,6 +25,20 @@ def test_total_mass(normalizer):
     distribution = theory.nivmf((0.48, 0.36, 0.8), (5.0, 20.0, 12.0), normalizer)
     expected = float(weights @ distribution.log_prob(points.double()).exp())
     assert theory.total_mass(distribution) == pytest.approx(expected, rel=1e-6)
+
+
+@pytest.mark.parametrize("dim", [16, 128, 512])
+def test_approximations_of_others_have_the_slopes_of_their_bounds(dim):
+    """Kumar and Tsvetkov's slope is an upper bound of A_M; the two that Scott et al. average enclose it."""
+    kappa = torch.tensor([0.1 * dim, 1.0 * dim, 4.0 * dim], dtype=torch.double, requires_grad=True)
+    truth = torch.tensor([float(references.mean_resultant_length(k, dim)) for k in kappa.tolist()], dtype=torch.double)
+    upper, mean = (-torch.autograd.grad(f(kappa, dim).sum(), kappa)[0] for f in (theory.kumar_tsvetkov, theory.scott))
+    assert ((upper > truth) & (upper < 1.01 * truth)).all()
+    half = (dim - 1) / 2
+    bounds = [kappa / (half + torch.sqrt(b**2 + kappa**2)) for b in (half + 1, half)]
+    assert ((bounds[0] < truth) & (truth < bounds[1])).all()
+    torch.testing.assert_close(mean, (bounds[0] + bounds[1]) / 2)
+    assert theory.scott(torch.zeros(1), dim) == theory.kumar_tsvetkov(torch.zeros(1), dim) == 0
 
 
 def test_normalizers_are_mpmaths():

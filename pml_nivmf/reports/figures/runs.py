@@ -20,7 +20,7 @@ Scored = tuple[np.ndarray, np.ndarray]  # certainty and correctness, both (queri
 
 @styled
 def ablation_bars(scores: Mapping[str, Sequence[float]], metric: str) -> Figure:
-    """One bar for the mean of each method, with its standard deviation and each seed as a dot [the paper's Fig. 5].
+    """One bar for the mean of each method, with its standard deviation and each seed as a dot.
 
     scores: for each method, the percentages of its seeds. If all are high, the axis is broken between 0 and them.
     """

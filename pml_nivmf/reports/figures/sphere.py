@@ -1,4 +1,4 @@
-"""Densities on the sphere S², seen from outside [the paper's Fig. 2]."""
+"""Densities on the sphere S², seen from outside."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple

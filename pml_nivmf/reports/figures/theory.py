@@ -1,4 +1,7 @@
-"""The figures that need no run: densities on the sphere, distances to a proxy, the normalizer and the paper's fit."""
+"""The figures that need no run: densities on the sphere, distances to a proxy, the normalizer's approximations.
+
+Values are the paper's where it draws the same: κ = 20 and K = diag(20, 5, 50), and a proxy with κ_p = 10.
+"""
 
 from collections.abc import Callable
 
@@ -16,18 +19,19 @@ from .style import BLACK, MAP, new_figure, series_style, styled
 
 _AHEAD, _ASIDE = (0.0, 0.0, 1.0), (0.48, 0.36, 0.8)  # mean directions
 Triple = tuple[float, float, float]
+_K: Triple = (20, 5, 50)
 
 
 def draw_densities() -> Figure:
     """vMF with three concentrations; nivMF with three K, with the exact and with the paper's normalizer."""
-    shapes = ((_AHEAD, (5, 20, 20)), (_AHEAD, (40, 8, 20)), (_ASIDE, (5, 20, 20)))
+    shapes = ((_AHEAD, _K), (_ASIDE, _K), (_ASIDE, (5, 20, 20)))
     rows = {"vMF": [Panel(rf"$\kappa = {kappa:g}$", _vmf(kappa)) for kappa in (5.0, 20.0, 80.0)]}
     for normalizer, name in (("exact", "nivMF, exact"), ("paper", "nivMF, the paper's")):
         rows[name] = []
         for loc, concentration in shapes:
             density = nivmf(loc, concentration, normalizer)
             place = r"$\mu = x_3$" if loc == _AHEAD else r"$\mu$ off the axes"
-            title = f"$K = ${_diagonal(concentration)}\n{place}, total mass {total_mass(density):.3g}"
+            title = f"$K = ${_diagonal(concentration)}\n{place}, total mass {total_mass(density):,.4g}"
             rows[name].append(Panel(title, density))
     return densities_on_sphere(rows)
 
@@ -62,9 +66,9 @@ def _diagonal(concentration: Triple) -> str:
 
 
 @styled
-def draw_distances(dim: int = 128) -> Figure:
-    """Cos, L2 and B-vMF distance to a proxy over angle and norm of an embedding [the paper's Fig. 4]."""
-    proxy_norm, angle, norm = 4.0 * dim, np.linspace(0, 180, 91), np.linspace(0, 8 * dim, 97)
+def draw_distances(dim: int = 128, proxy_norm: float = 10.0) -> Figure:
+    """Cos, L2 and B-vMF distance to a proxy over angle and norm of an embedding."""
+    angle, norm = np.linspace(0, 180, 91), np.linspace(0, 2 * proxy_norm, 97)
     cosine, length = np.cos(np.radians(angle))[None, :], norm[:, None]
     distances = {
         r"Cos: $-\cos(\mu_p, \mu_z)$": -cosine + 0 * length,
@@ -76,7 +80,7 @@ def draw_distances(dim: int = 128) -> Figure:
     for axes, (name, values) in zip(panels, distances.items(), strict=True):
         mesh = axes.pcolormesh(angle, norm, values, cmap=MAP, shading="gouraud", rasterized=True)
         lines = axes.contour(angle, norm, values, levels=9, colors="white", linewidths=0.7, linestyles="solid")
-        axes.clabel(lines, lines.levels[1::2], fmt="%.4g", fontsize=6.5)
+        axes.clabel(lines, lines.levels[2::2], fmt="%.4g", fontsize=6.5)
         axes.axhline(proxy_norm, color="white", linestyle=":", linewidth=1.2)
         axes.set(title=name, xlabel="angle to the proxy (degrees)", xticks=np.arange(0, 181, 45))
         axes.grid(False)
@@ -97,21 +101,42 @@ def bhattacharyya(angle: np.ndarray, norm: np.ndarray, proxy_norm: float, dim: i
 
 @styled
 def draw_normalizers() -> Figure:
-    """log C_M(κ) and the paper's fit, above, and the error of the fit, below, for M = 128 and 512 [Fig. 8]."""
+    """log C_M(κ) and approximations of it, above, and their errors, below, for M = 128 and 512."""
     figure = new_figure(4.6)
     grid = figure.subplots(2, 2, sharex="col")
     for (above, below), dim in zip(grid.T, (128, 512), strict=True):  # the dimensions for which the paper has a fit
         concentration = torch.linspace(0, 4 * dim, 201, dtype=torch.double)
         exact, fit = (log_vmf_normalizer(concentration, dim, method) for method in ("exact", "paper"))
-        above.plot(concentration, exact, color=BLACK, label="exact")
-        above.plot(concentration, fit, label="the paper's fit", **series_style(1))
-        below.plot(concentration, (fit - exact).abs(), **series_style(1))
+        above.plot(concentration, exact, color=BLACK, label="ours, exact")
+        approximations = {"the paper's fit": fit, "Kumar and Tsvetkov": exact[0] + kumar_tsvetkov(concentration, dim)}
+        approximations["Scott et al."] = exact[0] + scott(concentration, dim)
+        for number, (name, values) in enumerate(approximations.items(), start=1):
+            above.plot(concentration, values, label=name, **series_style(number))
+            below.plot(concentration, (values - exact).abs(), **series_style(number))
         above.set(title=f"$M = {dim}$", xmargin=0)
-        below.set(yscale="log", xlabel=r"concentration $\kappa$")
+        below.set(yscale="log", ylim=(1e-5, None), xlabel=r"concentration $\kappa$")
     grid[0, 0].set_ylabel(r"$\log C_M(\kappa)$ (nats)")
-    grid[1, 0].set_ylabel("error of the fit (nats)")
+    grid[1, 0].set_ylabel("error (nats)")
     grid[0, 0].legend()
     return figure
+
+
+def kumar_tsvetkov(concentration: torch.Tensor, dim: int) -> torch.Tensor:
+    """log C_M(κ) − log C_M(0) from the bound A_M(κ) ≤ κ/(v − 1 + √((v+1)² + κ²)), v = M/2 [Kumar, Tsvetkov 2019]."""
+    return _integrated_bound(concentration, dim / 2 - 1, dim / 2 + 1)
+
+
+def scott(concentration: torch.Tensor, dim: int) -> torch.Tensor:
+    """log C_M(κ) − log C_M(0) from the mean of two bounds of A_M [Scott, Gallagher, Mozer 2021], those of Ruiz-Antolín
+    and Segura: A_M ≥ κ/(a + √((a+1)² + κ²)) and A_M ≤ κ/(a + √(a² + κ²)), a = (M−1)/2."""
+    half = (dim - 1) / 2
+    return (_integrated_bound(concentration, half, half + 1) + _integrated_bound(concentration, half, half)) / 2
+
+
+def _integrated_bound(concentration: torch.Tensor, a: float, b: float) -> torch.Tensor:
+    """−∫₀^κ x/(a + √(b² + x²)) dx = a·log((a + s)/(a + b)) − (s − b), s = √(b² + κ²)."""
+    s = torch.sqrt(b**2 + concentration**2)
+    return a * torch.log((a + s) / (a + b)) - (s - b)
 
 
 NEEDING_NO_RUN: dict[str, Callable[[], Figure]] = {
