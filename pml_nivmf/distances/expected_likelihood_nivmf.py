@@ -39,7 +39,7 @@ class ExpectedLikelihoodNivMFDistance(NivMFReferenceDistance):
     larger errors are those of small ‖z‖. For other M see experiment_configs/results/closed_form_error.md.
 
     - "analytic", normalizer="exact": 0.4–11%, 1–25%, 5–79%, because the variance of −M·log‖Kx‖ is left out.
-    - "analytic", normalizer="paper": 0.01–2.4%, 0.01–6.6%, 0.04–27%.
+    - "analytic", normalizer="paper": 0.01–2.4%, 0.02–6.6%, 0.1–27%.
     - "second_order": 0.1–0.3%, 0.3–1.3%, 1.3–6.6%, in 1.6 to 1.9 times the time of "analytic" with 100 classes and 2.5
       times with 11,000.
     """

@@ -29,10 +29,12 @@ def _joint(guidance, **fixed):
 
 
 PAPER = ExpectedLikelihoodNivMFDistance(normalizer="paper")
+SECOND_ORDER = ExpectedLikelihoodNivMFDistance(estimator="second_order")
 NORM_CARRYING = {
     "EL-nivMF": _with(NonIsotropicVMFLoss, distance=sampled(5)),
     "EL-nivMF analytic": _with(NonIsotropicVMFLoss, distance=PAPER),
     "EL-nivMF analytic exact": _with(NonIsotropicVMFLoss, concentration="shared"),
+    "EL-nivMF second order": _with(NonIsotropicVMFLoss, distance=SECOND_ORDER, parametrization="softplus"),
     "EL-nivMF outside": _with(NonIsotropicVMFLoss, distance=sampled(), temperature=0.5, temperature_position="outside"),
     "EL-nivMF deviations": _with(NonIsotropicVMFLoss, concentration="shared_plus_deviation"),
     "EL-vMF": VMFProxyLoss,
