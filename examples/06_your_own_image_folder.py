@@ -14,8 +14,7 @@ import torch
 from PIL import Image, ImageDraw
 
 from pml_nivmf import cli
-from pml_nivmf.data import ImageFolder
-from pml_nivmf.models import ConvNet, EmbeddingHead
+from pml_nivmf.experiments import load_run
 
 work = Path(tempfile.mkdtemp())
 
@@ -78,22 +77,16 @@ print(f"Recall@1 of unseen classes: {summary['test']['recall_at_1']:.3f}")
 # %% [markdown]
 # ## Using the model
 #
-# `best.pt` holds the weights of the epoch that validation chose: plain state_dicts of trunk, embedder and loss. Each
-# query finds its nearest neighbour among all other test images, by cosine; the norm of its embedding is the model's
-# certainty.
+# `load_run` returns model, transform and loss with the weights of the epoch that validation chose. Each query finds
+# its nearest neighbour among all other test images, by cosine; the norm of its embedding is the model's certainty.
+# [10_enrol_new_classes](10_enrol_new_classes.py) shows a better way to recognise new classes.
 
 # %%
-weights = torch.load(work / "run" / "best.pt", weights_only=True)
-trunk = ConvNet(in_channels=3)
-head = EmbeddingHead(trunk.num_features, 32)
-trunk.load_state_dict(weights["trunk"])
-head.load_state_dict(weights["embedder"])
-trunk.eval()
-
-test = ImageFolder(work / "images", crop_size=28, resize=28).test  # the same split: it follows from the seed
-names = [Path(test.items.paths[index]).parent.name for index in test.indices.tolist()]
+run = load_run(work / "run")
+test = run.parts.data.test
+names = [test.class_names[label] for label in test.labels.tolist()]
 with torch.no_grad():
-    embeddings = head(trunk(torch.stack([image for image, _ in test])))
+    embeddings = run.embedder(run.trunk(torch.stack([image for image, _ in test])))
 directions = torch.nn.functional.normalize(embeddings)
 similarity = (directions @ directions.T).fill_diagonal_(-1)
 for query in range(0, len(names), 16):

@@ -9,7 +9,10 @@ from collections.abc import Sequence
 from . import __version__
 
 # One file in `commands` each.
-_COMMANDS = ("run", "compare", "sweep", "evaluate", "report", "list", "bench", "figures", "results")
+_COMMANDS = (
+    *("run", "compare", "sweep", "evaluate", "enrol", "identify"),
+    *("report", "list", "bench", "figures", "results"),
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -15,6 +15,8 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     steps = "time whole training steps of this timm model instead: --step resnet50 (32 images of 128 pixels)"
     command.add_argument("--step", metavar="MODEL", help=steps)
     command.add_argument("--chunk-size", type=count, default=4096, help="with --classes: chunk_size (default: 4096)")
+    sizes = "measure a gallery next to faiss's search instead (default size: 100000 10000 128)"
+    command.add_argument("--gallery", type=count, nargs="*", metavar="N", help=f"images, classes, dimensions: {sizes}")
     command.add_argument("--threads", type=count, help="CPU threads (default: torch's choice)")
     command.add_argument("--device", default="cpu", help="cpu, cuda, cuda:1, … (default: cpu)")
     command.add_argument("--json", action="store_true", help="print JSON instead of a table")
@@ -26,11 +28,17 @@ def run(options: argparse.Namespace) -> None:
 
     import torch
 
-    from ..experiments import bench
+    from ..experiments import bench, bench_gallery
     from ..experiments.build import pick_device
 
     if options.threads:
         torch.set_num_threads(options.threads)
+    if options.gallery is not None:
+        if len(options.gallery) not in (0, 3):
+            raise ValueError(f"--gallery takes images, classes and dimensions, or nothing, got {options.gallery}")
+        rows = bench_gallery.run(options.gallery or [100_000, 10_000, 128], min(options.rounds, 5))
+        print(json.dumps(rows, indent=2)) if options.json else bench_gallery.show(rows)
+        return
     device = pick_device(options.device)
     shapes = [bench.Shape(*numbers) for numbers in options.shape or bench.DEFAULT_SHAPES]
     if options.classes:

@@ -69,19 +69,20 @@ def _problem(path: Path) -> tuple[Path, str]:
 def _read(root: Path) -> list[_Classes]:
     """The classes of train/ and test/, or all classes."""
     parts = [root / "train", root / "test"]
-    return [_class_folders(part) for part in (parts if all(part.is_dir() for part in parts) else [root])]
+    return [class_folders(part) for part in (parts if all(part.is_dir() for part in parts) else [root])]
 
 
-def _class_folders(root: Path) -> _Classes:
+def class_folders(root: Path) -> _Classes:
+    """The images of each folder in `root`; hidden files and folders are ignored."""
     paths = root.iterdir() if root.is_dir() else []
     folders = sorted(path for path in paths if path.is_dir() and not path.name.startswith("."))
     if not folders:
         problem = "contains no folders" if root.is_dir() else "does not exist"
         raise FileNotFoundError(f"{root} {problem}: root must be a folder with one folder of images for each class")
-    return {folder: _images_in(folder) for folder in folders}
+    return {folder: images_in(folder) for folder in folders}
 
 
-def _images_in(folder: Path) -> list[Path]:
+def images_in(folder: Path) -> list[Path]:
     files = (path for path in folder.rglob("*") if not path.name.startswith("."))
     return sorted(path for path in files if path.suffix.lower() in IMG_EXTENSIONS)
 

@@ -14,11 +14,11 @@ from ..data import DataSplits
 from ..files import write_json, write_text
 from ..functional.pairing import unit_vectors
 from ..reports.run_folders import Run, read_runs
-from . import checkpoint, uncertainty
-from .build import Parts, build_parts
+from . import enrolment, uncertainty
 from .compare import Job
 from .config import ConfigError, parse_saved, to_yaml, with_overrides
 from .evaluate import test
+from .load import load_best
 from .records import environment
 
 IMAGES = {"test": None, "train": "training images", "crops": "training crops"}
@@ -42,19 +42,14 @@ def _rescore(run: Run, overrides: Sequence[str], target: Path, images: str) -> D
         raise ConfigError(f"{target} contains the weights of a run: choose another --dir")
     saved = parse_saved((run.folder / "config.yaml").read_text(), str(run.folder))
     config = with_overrides(saved, overrides, allowed=("evaluation", "dataset", "general"))
-    parts = _load_best(config, run.folder)
+    parts = load_best(config, run.folder)
     parts.data = _with_images(parts.data, images)
     metrics, embeddings, labels = test(parts, run.summary["best_epoch"])
+    metrics |= enrolment.measure(parts, embeddings, labels, config.evaluation.gallery_shots)
     measures = uncertainty.write(parts, embeddings, labels, target)
     summary = run.summary | {"test": metrics, "uncertainty": measures, "images": IMAGES[images]}
     _write(target, config, summary, run.history)
     return config
-
-
-def _load_best(config: DictConfig, folder: Path) -> Parts:
-    parts = build_parts(config)
-    checkpoint.load_weights(parts, checkpoint.load_tensors(folder / "best.pt"), str(folder / "best.pt"))
-    return parts
 
 
 def _with_images(data: DataSplits, images: str) -> DataSplits:
@@ -88,7 +83,7 @@ def concatenate(jobs: Sequence[Job]) -> list[Job]:
 def _score_together(jobs: Sequence[Job], folder: Path) -> None:
     embeddings = []
     for job in jobs:
-        parts = _load_best(job.config, job.folder)
+        parts = load_best(job.config, job.folder)
         _, raw, labels = test(parts, epoch=0)
         embeddings.append(unit_vectors(raw) if job.config.evaluation.retrieval == "cosine" else raw)
     metrics = parts.testers["test"].accuracy_calculator.get_accuracy(torch.cat(embeddings, dim=1), labels)

@@ -15,7 +15,7 @@ from omegaconf import DictConfig
 
 from ..files import finite, remove_partial, write_json, write_text
 from ..losses.collectives import world
-from . import checkpoint, uncertainty
+from . import checkpoint, enrolment, uncertainty
 from .build import Parts, build_parts
 from .checkpoint import Progress
 from .config import ConfigError, differences, parse_saved, to_yaml, with_overrides
@@ -142,6 +142,8 @@ class _Run:
         best = on_first(lambda: checkpoint.load_tensors(self.folder / _BEST))
         checkpoint.load_weights(self.parts, best, str(self.folder / _BEST))
         metrics, embeddings, labels = test(self.parts, self.progress.best_epoch)
+        shots = self.config.evaluation.gallery_shots
+        metrics |= on_first(lambda: enrolment.measure(self.parts, embeddings, labels, shots))
         measures = on_first(lambda: uncertainty.write(self.parts, embeddings, labels, self.folder))
         return {"test": metrics, "uncertainty": measures}
 

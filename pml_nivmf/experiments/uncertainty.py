@@ -101,7 +101,7 @@ def _save(path: Path, arrays: dict[str, np.ndarray]) -> None:
 
 
 @torch.no_grad()
-def _embed(parts: Parts, items: Any) -> tuple[Tensor, Tensor]:
+def embed_items(parts: Parts, items: Any) -> tuple[Tensor, Tensor]:
     """Embeddings (n, M) and labels (n,) of a data set."""
     parts.trunk.eval()
     parts.embedder.eval()
@@ -129,7 +129,7 @@ def _degradation(parts: Parts, embeddings: Tensor, search: "partial[Retrieved]")
         for kind, versions in kinds.items():
             degraded = {}
             for strength, items in versions.items():
-                degraded[strength] = search(_embed(parts, items)[0], origin)
+                degraded[strength] = search(embed_items(parts, items)[0], origin)
                 bar.update()
             results[kind] = _compare(clean, degraded)
     overall: dict[str, Any] = {name: _mean([result[name] for result in results.values()]) for name in clean.scores()}
@@ -171,7 +171,7 @@ def calibration(parts: Parts) -> dict[str, Any]:
     if data.closed_set is not None:
         images, items = "images of the training classes that training did not see", data.closed_set
     with torch.random.fork_rng():  # the same Monte-Carlo samples every time, without an effect on other random numbers
-        embeddings, labels = _embed(parts, Subset(items, evenly_spaced(len(items), _MOST_CALIBRATED).tolist()))
+        embeddings, labels = embed_items(parts, Subset(items, evenly_spaced(len(items), _MOST_CALIBRATED).tolist()))
         torch.manual_seed(0)
         logits = [softmax_logits(parts.loss, part) for part in embeddings.split(256)]
     if logits[0] is None:

@@ -23,6 +23,7 @@ from .shape import WithinClassShape, shape_axes
 from .space import GallerySpace
 
 _EVIDENCE = 3  # images per answer
+_SAVED = ("labels", "names", "info", "index")
 
 
 class Evidence(NamedTuple):
@@ -70,6 +71,7 @@ class ClassGallery:
         self.prior, self.index = prior, index
         self.labels: list[Label] = []  # the columns of probabilities
         self.names: list[str] = []  # of the enrolled images
+        self.info: dict[str, str] = {}  # anything to keep with the gallery, such as the run of its model
         self.embeddings = torch.empty(0, 0)  # raw, (images, M)
         self.classes = torch.empty(0, dtype=torch.long)  # columns, (images,)
         self.space: GallerySpace | None = None
@@ -78,7 +80,7 @@ class ClassGallery:
         """The number of enrolled images."""
         return len(self.classes)
 
-    def add(self, embeddings: Any, labels: Sequence[Label] | Tensor, names: Sequence[str] | None = None) -> None:
+    def add(self, embeddings: Any, labels: Any, names: Sequence[str] | None = None) -> None:
         """Enrol images. After `fit`, new images and classes count at once; fit again when many have come.
 
         embeddings: raw, (items, M). labels: integers or strings, (items,). names: of the images, for the evidence.
@@ -188,7 +190,7 @@ class ClassGallery:
     def save(self, path: str | Path) -> None:
         """Write one .safetensors file, whole or not at all."""
         tensors = {"embeddings": self.embeddings, "classes": self.classes}
-        values: dict[str, Any] = {"labels": self.labels, "names": self.names, "index": self.index}
+        values: dict[str, Any] = {name: getattr(self, name) for name in _SAVED}
         if self.space is not None:
             *values["fitted"], tensors["fitted"] = self.space.fitted
             tensors["variances"], tensors["vectors"] = self.space.axes
@@ -202,9 +204,9 @@ class ClassGallery:
     def load(cls, path: str | Path) -> "ClassGallery":
         """Read what `save` wrote; nothing in the file is run."""
         tensors, values = stored.read(Path(path))
-        gallery = cls(index=values["index"])
+        gallery = cls()
+        vars(gallery).update({name: values[name] for name in _SAVED})
         gallery.embeddings, gallery.classes = tensors["embeddings"], tensors["classes"]
-        gallery.labels, gallery.names = values["labels"], values["names"]
         fits = {
             name: Fitted._make([Parameters(*values[name][0]), *values[name][1:], tensors[name]])
             for name in {"fitted", "one_shot"} & values.keys()

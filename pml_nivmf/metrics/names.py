@@ -63,6 +63,10 @@ def or_nan(metric: Callable[[Tensor, Tensor], float], first: Tensor, second: Ten
 
 
 def lower_is_better(name: str) -> bool:
-    """True for the areas of risk and the intra/inter ratio."""
+    """True for the areas of risk, the intra/inter ratio, and NLL and calibration error of galleries."""
     match = _CERTAINTY.fullmatch(name)
-    return name == "intra_inter_ratio" or (match is not None and "aurc" in match["stem"])
+    return (
+        name == "intra_inter_ratio"
+        or name.endswith(("_shot_nll", "_shot_ece"))
+        or (match is not None and "aurc" in match["stem"])
+    )

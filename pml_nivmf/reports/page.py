@@ -27,11 +27,13 @@ def write_report(runs: Sequence[str | Path], path: str | Path) -> Path:
     return path
 
 
-def _render(runs: RunSet) -> str:
+def environment() -> Environment:
     loader = FileSystemLoader(_TEMPLATES)
-    templates = Environment(
-        loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined
-    )
+    return Environment(loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined)
+
+
+def _render(runs: RunSet) -> str:
+    templates = environment()
     templates.globals |= view(runs)
     script = (_TEMPLATES / "report.js").read_text()
     finished = max((run.folder / "summary.json").stat().st_mtime for run in runs.runs)

@@ -28,10 +28,12 @@ _TITLES = {
     "aurc(.*)": "AURC ({})",
     "excess_aurc(.*)": "E-AURC ({})",
     r"recall_at_coverage_(\d+)(.*)": "R@1 at {}% ({})",
+    r"gallery_(\d+)_shot_(.+)": "{1}, {0} shots",
 }
 _SHOWN_METRICS = 3  # fit in a terminal of 80 columns
 CHOSEN_ON_TEST = "epoch chosen on test classes, as in the paper"
-_SCORES = {"": "norm", "_similarity": "similarity", "_ppk": "PPK"}
+_SCORES = {"": "norm", "_similarity": "similarity", "_ppk": "PPK", "nll": "NLL", "ece": "ECE", "auroc": "AUROC"}
+_SCORES["accuracy_at_coverage_80"] = "accuracy at 80%"
 
 
 @dataclass(frozen=True)
@@ -111,8 +113,8 @@ def selection_note(rows: Sequence[Row]) -> str:
 
 
 def in_percent(metric: str) -> bool:
-    """Whether a metric is a share. Diversities are distances, variances and ratios."""
-    return metric not in DIVERSITY_METRICS
+    """Whether a metric is a share. Diversities are distances, variances and ratios, a likelihood is in nats."""
+    return metric not in DIVERSITY_METRICS and not metric.endswith("_nll")
 
 
 def ordered_metrics(rows: Sequence[Row]) -> list[str]:

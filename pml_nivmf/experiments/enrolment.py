@@ -1,0 +1,112 @@
+"""Galleries in runs: how well classes unseen in training are recognised from a few images, and enrolment."""
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from tqdm import tqdm
+
+from ..data.image_folder import class_folders, images_in
+from ..inference import Answer, ClassGallery, WithinClassShape
+from ..metrics import draw_gallery, posterior_metrics
+from .build import Parts
+from .load import LoadedRun, load_run
+from .uncertainty import embed_items
+
+_SEEDS = 3  # galleries per number of shots
+_BATCH = 64
+
+
+def measure(parts: Parts, embeddings: Tensor, labels: Tensor, shots: Sequence[int]) -> dict[str, float]:
+    """Metrics `gallery_K_shot_NAME` of test items: means over three random galleries with K images per class."""
+    if not shots:
+        return {}
+    prior = _prior(parts)
+    results: dict[str, float] = {}
+    for count in tqdm(shots, desc="galleries", leave=False):
+        runs = []
+        for seed in range(_SEEDS):
+            rows, queries = draw_gallery(labels, count, seed)
+            gallery = ClassGallery(prior)
+            gallery.add(embeddings[rows], labels[rows])  # by class, in ascending order
+            columns = torch.searchsorted(torch.tensor(gallery.labels), labels[queries].cpu())
+            runs.append(posterior_metrics(gallery.fit()(embeddings[queries]), columns))
+        results |= {f"gallery_{count}_shot_{name}": float(np.mean([run[name] for run in runs])) for name in runs[0]}
+    return results
+
+
+def _prior(parts: Parts) -> WithinClassShape:
+    """From validation classes, which are unseen in training as those of a gallery are, if there are any."""
+    return WithinClassShape.from_embeddings(*embed_items(parts, parts.data.validation or parts.data.train_plain))
+
+
+def enrol(folder: Path, source: Path, target: Path) -> ClassGallery:
+    """Enrol images in source/<class>/…, or the arrays `embeddings` and `labels` of an .npz file; save the gallery."""
+    run = load_run(folder)
+    gallery = ClassGallery(_prior(run.parts))
+    gallery.info = {"run": str(folder.resolve())}
+    if source.suffix == ".npz":
+        vectors, labels = _arrays(source, "embeddings", "labels")
+        gallery.add(vectors, labels)
+    else:
+        embeddings, paths = _embed(run, [path for paths in class_folders(source).values() for path in paths])
+        classes = [path.relative_to(source).parts[0] for path in paths]
+        gallery.add(embeddings, classes, [str(path.resolve()) for path in paths])
+    gallery.fit().save(target)
+    return gallery
+
+
+def load_gallery(path: Path, run: str | None = None) -> ClassGallery:
+    """The gallery, with another folder of its run if that has moved."""
+    gallery = ClassGallery.load(path)
+    gallery.info |= {"run": run} if run else {}
+    return gallery
+
+
+def identify(gallery: ClassGallery, sources: Sequence[Path], precision: float) -> dict[str, Answer]:
+    """The answers to images, to all images in folders, and to the `embeddings` of .npz files, by their names."""
+    files = [path for source in sources for path in (images_in(source) if source.is_dir() else [source])]
+    names: list[str] = []
+    embeddings: list[Any] = []
+    for path in files:
+        if path.suffix == ".npz":
+            embeddings += _arrays(path, "embeddings")
+            names += [f"{path}[{row}]" for row in range(len(embeddings[-1]))]
+    images = [path for path in files if path.suffix != ".npz"]
+    if images:
+        raw, readable = _embed(load_run(gallery.info["run"]), images)
+        embeddings.append(raw)
+        names += map(str, readable)
+    answers = gallery.identify(np.concatenate(embeddings), precision)
+    return dict(zip(names, answers, strict=True))
+
+
+def _arrays(path: Path, *names: str) -> list[np.ndarray]:
+    with np.load(path, allow_pickle=False) as archive:
+        missing = [name for name in names if name not in archive]
+        if missing:
+            raise ValueError(f"{path} must have the arrays {' and '.join(names)}, but lacks {missing[0]}")
+        return [archive[name] for name in names]
+
+
+@torch.no_grad()
+def _embed(run: LoadedRun, paths: Sequence[Path]) -> tuple[Tensor, list[Path]]:
+    """Raw embeddings of the images that can be read, and their paths; others are named and skipped."""
+    readable, parts = [], []
+    run.trunk.takes_maps = False  # type: ignore[assignment]  # of trunks with a frozen part: whole images
+    for start in tqdm(range(0, len(paths), _BATCH), desc="embedding", unit="batch", leave=False):
+        inputs = []
+        for path in paths[start : start + _BATCH]:
+            try:
+                inputs.append(run.read_image(path))
+                readable.append(path)
+            except OSError as error:
+                tqdm.write(f"skipped: {error}", file=sys.stderr)
+        parts += [run.parts.embed(torch.stack(inputs)).cpu()] if inputs else []
+    if not parts:
+        raise ValueError(f"none of {len(paths)} images can be read")
+    return torch.cat(parts), readable

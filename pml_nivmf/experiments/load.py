@@ -1,0 +1,67 @@
+"""A finished run as objects: model, transform and loss with the weights of the best epoch."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from omegaconf import DictConfig
+from pytorch_metric_learning.utils.inference import InferenceModel
+from torch import Tensor, nn
+
+from ..data.images import ImagePaths
+from . import checkpoint
+from .build import Parts, build_parts
+from .config import ConfigError, parse_saved
+
+
+@dataclass(frozen=True)
+class LoadedRun:
+    """What `load_run` returns.
+
+    trunk, embedder, loss: modules in evaluation mode. transform: from an image to an input of the trunk, as for test
+    images. class_names: of the training classes, or None. inference_model: PML's, of trunk and embedder, for images.
+    """
+
+    trunk: nn.Module
+    embedder: nn.Module
+    loss: nn.Module
+    transform: Any
+    class_names: list[str] | None
+    inference_model: InferenceModel
+    parts: Parts
+
+    def read_image(self, path: str | Path) -> Tensor:
+        """The input of the trunk for an image file; grey images of another size are resized."""
+        channels, height, width = (self.parts.data.test_images or self.parts.data.test)[0][0].shape
+        if channels == 3:
+            inputs: Tensor = self.transform(ImagePaths([path])[0])
+            return inputs
+        grey = ImagePaths([path], lambda image: np.array(image.convert("L").resize((width, height))))[0]
+        inputs = self.transform(torch.from_numpy(grey).unsqueeze(0))
+        return inputs
+
+
+def load_run(folder: str | Path) -> LoadedRun:
+    """Load a run from its folder; its data must still be where they were."""
+    folder = Path(folder)
+    if not (folder / "config.yaml").exists():
+        raise ConfigError(f"{folder} is not a run folder (config.yaml is missing)")
+    parts = load_best(parse_saved((folder / "config.yaml").read_text(), str(folder)), folder)
+    for module in parts.modules().values():
+        module.eval()
+    return LoadedRun(
+        **parts.modules(),
+        transform=(parts.data.test_images or parts.data.test).transform,
+        class_names=parts.data.train.class_names,
+        inference_model=InferenceModel(parts.trunk, parts.embedder, data_device=parts.device),
+        parts=parts,
+    )
+
+
+def load_best(config: DictConfig, folder: Path) -> Parts:
+    """The parts of a run with the weights of its best epoch."""
+    parts = build_parts(config)
+    checkpoint.load_weights(parts, checkpoint.load_tensors(folder / "best.pt"), str(folder / "best.pt"))
+    return parts

@@ -1,0 +1,116 @@
+"""Galleries in runs: metrics of k-shot galleries, finished runs as objects, and the commands enrol and identify."""
+
+import csv
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from pml_nivmf import cli
+from pml_nivmf.experiments import load_run, run
+from pml_nivmf.experiments.config import compose
+from pml_nivmf.inference import ClassGallery
+
+from ..data import fakes
+
+
+@pytest.fixture(scope="module")
+def images(tmp_path_factory):
+    """A folder of training images, and a run on them: a class is a shade."""
+    root = tmp_path_factory.mktemp("images")
+    for label in range(12):
+        for i in range(4):
+            fakes.write_image(root / "all" / f"shade {label}" / f"{i}.png", shade=20 * label + i, size=(12, 12))
+    experiment = root / "shades.yaml"
+    experiment.write_text(
+        f"""
+description: shades
+groups: {{dataset: image_folder, model: conv_net, sampler: shuffle, optimizers: from_scratch, loss: el_nivmf}}
+dataset: {{ImageFolder: {{root: {root / "all"}, crop_size: 8, resize: 8, test_share: 0.34}}}}
+model: {{embedding_size: 8, trunk: {{ConvNet: {{width: 4}}}}}}
+evaluation: {{gallery_shots: [1, 2], degradation: false}}
+general: {{epochs: 1, batch_size: 8, device: cpu}}
+"""
+    )
+    run.start(compose(str(experiment), []).config, root / "run")
+    return root
+
+
+def test_summary_has_metrics_of_galleries(images):
+    test = json.loads((images / "run" / "summary.json").read_text())["test"]
+    for shots in (1, 2):
+        assert 0 <= test[f"gallery_{shots}_shot_accuracy"] <= 1
+        assert test[f"gallery_{shots}_shot_nll"] > 0
+
+
+def test_a_run_is_loaded_with_its_best_weights(images):
+    loaded = load_run(images / "run")
+    weights = torch.load(images / "run" / "best.pt", weights_only=True)
+    for name, module in (("trunk", loaded.trunk), ("embedder", loaded.embedder), ("loss", loaded.loss)):
+        torch.testing.assert_close(module.state_dict(), weights[name])
+        assert not module.training
+    assert set(loaded.class_names) < {f"shade {label}" for label in range(12)}
+    test = loaded.parts.data.test
+    path = test.items.paths[int(test.indices[0])]
+    assert torch.equal(loaded.read_image(path), test[0][0])
+    embedding = loaded.inference_model.get_embeddings(test[0][0].unsqueeze(0))
+    torch.testing.assert_close(embedding.norm(dim=1), torch.ones(1))
+    with pytest.raises(ValueError, match="not a run folder"):
+        load_run(images)
+
+
+def test_enrol_and_identify_images(images, tmp_path, capsys):
+    gallery = tmp_path / "gallery.safetensors"
+    for label in (3, 90, 160):
+        for i in range(3):
+            fakes.write_image(tmp_path / "new" / f"red {label}" / f"{i}.png", shade=label + 2 * i)
+    (tmp_path / "new" / "red 3" / "broken.png").write_text("no image")
+    assert cli.main(["enrol", str(images / "run"), str(tmp_path / "new"), "--to", str(gallery)]) == 0
+    printed = capsys.readouterr()
+    assert "9 images of 3 classes" in printed.out
+    assert "skipped: cannot read the image" in printed.err
+    assert "broken.png" in printed.err
+    queries = [str(fakes.write_image(tmp_path / f"query {shade}.png", shade)) for shade in (5, 93)]
+    outputs = ["--html", str(tmp_path / "sheet.html"), "--csv", str(tmp_path / "table.csv")]
+    assert cli.main(["identify", str(gallery), *queries, "--precision", "0.5", *outputs]) == 0
+    out = capsys.readouterr().out
+    rows = list(csv.DictReader((tmp_path / "table.csv").open()))
+    assert [row["image"] for row in rows] == queries
+    loaded = load_run(images / "run")
+    embeddings = loaded.parts.embed(torch.stack([loaded.read_image(query) for query in queries])).detach()
+    answers = ClassGallery.load(gallery).identify(embeddings, precision=0.5)
+    assert [row["most_probable"] for row in rows] == [answer.best for answer in answers]
+    assert all(f"{query}: " in out for query in queries)
+    page = (tmp_path / "sheet.html").read_text()
+    assert page.count("<img") == 2 + sum(len(answer.evidence) for answer in answers)
+
+
+def test_enrol_and_identify_embeddings(images, tmp_path, capsys):
+    arrays = {"embeddings": np.random.default_rng(0).normal(size=(6, 8)), "labels": np.array(["a", "b", "c"] * 2)}
+    np.savez(tmp_path / "new.npz", **arrays)
+    gallery = str(tmp_path / "gallery.safetensors")
+    assert cli.main(["enrol", str(images / "run"), str(tmp_path / "new.npz"), "--to", gallery]) == 0
+    assert cli.main(["identify", gallery, str(tmp_path / "new.npz")]) == 0
+    assert capsys.readouterr().out.count("new.npz[") == 6
+
+
+@pytest.mark.parametrize(
+    ("command", "problem"),
+    [
+        (["enrol", "{run}", "{tmp}/missing"], "missing does not exist"),
+        (["enrol", "{tmp}", "{run}"], "is not a run folder"),
+        (["enrol", "{run}", "{tmp}/wide.npz"], "must have the arrays embeddings and labels, but lacks labels"),
+        (["identify", "{tmp}/missing", "x.png"], "there is no gallery"),
+        (["identify", "{tmp}/g", "x.png"], "none of 1 images can be read"),
+        (["identify", "{tmp}/g", "{tmp}/wide.npz"], "queries must have 8 columns, as the enrolled ones, got 9"),
+    ],
+)
+def test_errors_are_one_line(images, tmp_path, capsys, command, problem):
+    np.savez(tmp_path / "wide.npz", embeddings=np.ones((2, 9)))
+    gallery = ClassGallery()
+    gallery.info = {"run": str(images / "run")}
+    gallery.add(torch.randn(4, 8), [0, 0, 1, 1])
+    gallery.fit().save(tmp_path / "g")
+    assert cli.main([part.format(run=images / "run", tmp=tmp_path) for part in command]) != 0
+    assert problem in capsys.readouterr().err.splitlines()[-1]
