@@ -44,7 +44,7 @@ def test_every_file_is_in_the_wheel(environment):
 def test_an_installed_package_trains(environment, tmp_path):
     """With its own modules and configs, in a folder outside the checkout."""
     fakes.features(tmp_path / "features.npz")
-    overrides = ["model.embedding_size=8", "general.epochs=1", "general.batch_size=8"]
+    overrides = ["model.embedding_size=128", "general.epochs=1", "general.batch_size=8"]
     command = ["pml-nivmf", "run", "table1/features", "dataset.FeatureArrays.npz=features.npz", *overrides]
     done = subprocess.run(
         [environment / "bin" / command[0], *command[1:]],
