@@ -1,4 +1,4 @@
-"""Time and memory of PML's proxy losses and this package's, forward plus backward, side by side."""
+"""Measure time and memory of PML's proxy losses and this package's, forward plus backward, side by side."""
 
 import argparse
 import json
@@ -10,8 +10,8 @@ from .shared import count, counts
 def add_arguments(command: argparse.ArgumentParser) -> None:
     shapes = "batch, classes, dimensions, samples; may be repeated (default: three shapes like CUB and SOP)"
     command.add_argument("--shape", action="append", type=count, nargs=4, metavar=tuple("BCMN"), help=shapes)
-    command.add_argument("--rounds", type=count, default=20, help="the median of so many is shown (default: 20)")
-    command.add_argument("--classes", type=counts, metavar="C,C,…", help="measure against numbers of classes instead")
+    command.add_argument("--rounds", type=count, default=20, help="steps; the table has medians (default: 20)")
+    command.add_argument("--classes", type=counts, metavar="C,C,…", help="measure EL-nivMF at these numbers of classes")
     steps = "time whole training steps of this timm model instead: --step resnet50 (32 images of 128 pixels)"
     command.add_argument("--step", metavar="MODEL", help=steps)
     command.add_argument("--chunk-size", type=count, default=4096, help="with --classes: chunk_size (default: 4096)")
