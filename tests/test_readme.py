@@ -76,7 +76,7 @@ def in_small(command, stand_ins):
     [
         pytest.param(command, marks=[] if command.startswith(QUICK) else pytest.mark.slow)
         for command in commands()
-        if not command.startswith(("bench", "report", "results", "run --resume"))
+        if not command.startswith(("bench", "evaluate", "report", "results", "run --resume"))
     ],
 )
 def test_commands_run(command, stand_ins, tmp_path, monkeypatch, capsys):

@@ -37,7 +37,8 @@ def test_every_file_is_in_the_wheel(environment):
     (site,) = environment.glob("lib/python*/site-packages/pml_nivmf")
     for folder, target in ((ROOT / "pml_nivmf", site), (ROOT / "experiment_configs", site / "experiment_configs")):
         tracked = subprocess.run(["git", "ls-files"], cwd=folder, capture_output=True, text=True, check=True).stdout
-        needed = [name for name in tracked.splitlines() if not name.endswith((".md", ".json", ".csv"))]
+        left_out = (".md", ".json", ".csv", "study.py")  # results and the programs that computed them
+        needed = [name for name in tracked.splitlines() if not name.endswith(left_out)]
         assert [name for name in needed if not (target / name).exists()] == []
 
 

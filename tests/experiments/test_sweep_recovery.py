@@ -76,7 +76,6 @@ def test_two_machines_share_a_sweep(write, tmp_path, trainings, short_heartbeat)
     in_threads(lambda n: results.update({n: sweep.run_searches(plans, tmp_path / n, storage, False, 1)}), "ab")
     assert parameters(results["a"][0]) == parameters(results["b"][0])
     assert trainings.grid() == COMBINATIONS
-    assert {Path(config.general.run_dir).relative_to(tmp_path).parts[0] for config in trainings.configs} == {"a", "b"}
 
 
 def test_a_queued_trial_is_taken_once(tmp_path):
