@@ -10,7 +10,7 @@ from . import __version__
 
 # One file in `commands` each.
 _COMMANDS = (
-    *("run", "compare", "sweep", "evaluate", "enrol", "identify"),
+    *("train", "run", "compare", "sweep", "evaluate", "enrol", "identify"),
     *("report", "list", "bench", "figures", "results"),
 )
 
@@ -41,6 +41,8 @@ def _report(error: Exception, debug: bool) -> int:
     if debug:
         traceback.print_exception(error)
     message = str(error)
+    if "in DataLoader worker process" in message:  # with the worker's traceback
+        message = message.strip().splitlines()[-1].partition(": ")[2]
     if isinstance(error, ModuleNotFoundError):
         message = f'{error.name} is missing: pip install "pml_nivmf[benchmark]"'
     print(f"pml-nivmf: {message}", file=sys.stderr)

@@ -10,6 +10,10 @@ from .shared import add_parallel, count, load_plugins, refuse_torchrun, results_
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument("overrides", nargs="+", metavar="NAME", help="experiments, and key=value overrides")
+    add_options(command)
+
+
+def add_options(command: argparse.ArgumentParser) -> None:
     command.add_argument("--vary", metavar="KEY=V,V,…", default="", help="one row for each of these values of a key")
     command.add_argument("--seeds", type=count, help="seeds per loss (default: the experiment's number, or 5)")
     add_parallel(command)
@@ -37,4 +41,4 @@ def run(options: argparse.Namespace) -> None:
         return
     compare.run_jobs(jobs, options.jobs, options.plugin, options.overwrite)
     for name, plan in plans.items():
-        compare.write_results(name, [*plan, *rescore.concatenate(plan)], folders[name])
+        compare.write_results(folders[name].name, [*plan, *rescore.concatenate(plan)], folders[name])

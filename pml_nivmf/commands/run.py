@@ -23,7 +23,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    from ..experiments import build, config
+    from ..experiments import build, config, own_images
     from ..experiments.run import resume, start
 
     load_plugins(options)
@@ -35,7 +35,7 @@ def run(options: argparse.Namespace) -> None:
         return _execute(lambda: resume(folder, overrides), folder, options.plugin)
     if not options.experiment:
         raise ValueError("name an experiment (see `pml-nivmf list`) or a run to --resume")
-    composed = config.compose(options.experiment, options.overrides)
+    composed = config.compose(options.experiment, own_images.fitted(options.experiment, options.overrides))
     build.check_objects(composed)
     if options.dry_run:
         print(config.to_yaml(composed.config), end="")

@@ -2,15 +2,15 @@
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import compress
 from pathlib import Path
 
 import torch
+from torch import Tensor
 from torchvision.datasets.folder import IMG_EXTENSIONS
 
 from .images import ImagePaths, photo_splits
 from .splits import MINIMUM_CLASSES, DataSplits, Source, hold_out_classes
-
-_Classes = dict[Path, list[Path]]  # class folder -> images
 
 
 def ImageFolder(  # noqa: N802  named like a class in configs
@@ -31,54 +31,58 @@ def ImageFolder(  # noqa: N802  named like a class in configs
     """
     root = Path(root).expanduser()
     skipped = check_images(root, skip_bad) if isinstance(skip_bad, bool) else skip_bad
-    train, *others = (_without(classes, {root / name for name in skipped}) for classes in _read(root))
-    needed = MINIMUM_CLASSES * (2 if validation_share else 1)  # for training and validation
-    train, test = (train, *others) if others else _split(train, test_share, seed, needed)
-    for name, classes, at_least in (("training", train, needed), ("test", test, MINIMUM_CLASSES)):
-        if len(classes) < at_least:
-            raise ValueError(f"{root} has {len(classes)} {name} classes with images, but needs at least {at_least}")
-    shared = sorted({folder.name for folder in train} & {folder.name for folder in test})
-    if shared:
+    sources = [_read(part, {root / name for name in skipped}) for part in _parts(root)]
+    if len(sources) == 1:
+        keep = MINIMUM_CLASSES * (2 if validation_share else 1)  # for training and validation
+        is_test = hold_out_classes(sources[0].labels, test_share, seed, "test_share", keep)
+        sources = [_chosen(sources[0], mask) for mask in (~is_test, is_test)]
+    elif shared := sorted(set.intersection(*({*(source.class_names or ())} for source in sources))):
         raise ValueError(f"train/ and test/ of {root} must not share classes, but {shared[0]} is in both")
-    return photo_splits(_source(train), _source(test), crop_size, resize, validation_share, seed)
+    if any(len(source.labels.unique()) < MINIMUM_CLASSES for source in sources):
+        raise ValueError(f"{root} must contain images of at least two training and two test classes")
+    return photo_splits(sources[0], sources[1], crop_size, resize, validation_share, seed)
 
 
 def check_images(root: Path, skip_bad: bool = False) -> list[str]:
     """Read all images; return those that cannot be read, relative to root. Unless `skip_bad`, an error lists them."""
-    classes = {folder: paths for part in _read(root) for folder, paths in part.items()}
+    classes = {folder: paths for part in _parts(root) for folder, paths in class_folders(part).items()}
+    images = [path for paths in classes.values() for path in paths]
     with ThreadPoolExecutor() as pool:  # Pillow decodes without the interpreter's lock
-        problems = dict(pool.map(_problem, [path for paths in classes.values() for path in paths]))
-    bad = {path.relative_to(root): problem for path, problem in problems.items() if problem}
-    empty = {folder.relative_to(root): "a class folder without images" for folder in classes if not classes[folder]}
-    if (bad or empty) and not skip_bad:
-        lines = [f"  {path}: {problem}" for path, problem in (bad | empty).items()]
+        bad = {path: text for path, text in zip(images, pool.map(_problem, images), strict=True) if text}
+    problems = bad | {folder: "a class folder without images" for folder, paths in classes.items() if not paths}
+    if problems and not skip_bad:
+        lines = [f"  {path.relative_to(root)}: {text}" for path, text in problems.items()]
         remedy = "replace or remove them, or leave them out with dataset.ImageFolder.skip_bad=true"
         raise ValueError("\n".join([f"{len(lines)} problems in {root}:", *lines, remedy]))
-    return sorted(map(str, bad))
+    return [str(path.relative_to(root)) for path in bad]
 
 
-def _problem(path: Path) -> tuple[Path, str]:
+def _problem(path: Path) -> str:
     """Why the image cannot be read; empty if it can."""
     try:
         ImagePaths([path])[0]
     except OSError as error:
-        return path, str(error.__cause__).replace(f" {str(path)!r}", "")
-    return path, ""
+        return str(error.__cause__).replace(f" {str(path)!r}", "")
+    return ""
 
 
-def _read(root: Path) -> list[_Classes]:
-    """The classes of train/ and test/, or all classes."""
+def _parts(root: Path) -> list[Path]:
     parts = [root / "train", root / "test"]
-    return [class_folders(part) for part in (parts if all(part.is_dir() for part in parts) else [root])]
+    return parts if all(part.is_dir() for part in parts) else [root]
 
 
-def class_folders(root: Path) -> _Classes:
+def _read(root: Path, skipped: set[Path]) -> Source:
+    classes = class_folders(root)
+    labels = [(path, label) for label, paths in enumerate(classes.values()) for path in paths if path not in skipped]
+    names = [folder.name for folder in classes]
+    return Source(ImagePaths([path for path, _ in labels]), torch.tensor([label for _, label in labels]), names)
+
+
+def class_folders(root: Path) -> dict[Path, list[Path]]:
     """The images of each folder in `root`; hidden files and folders are ignored."""
-    paths = root.iterdir() if root.is_dir() else []
-    folders = sorted(path for path in paths if path.is_dir() and not path.name.startswith("."))
+    folders = sorted(path for path in root.glob("[!.]*") if path.is_dir())
     if not folders:
-        problem = "contains no folders" if root.is_dir() else "does not exist"
-        raise FileNotFoundError(f"{root} {problem}: root must be a folder with one folder of images for each class")
+        raise FileNotFoundError(f"{root} must be a folder that contains one folder of images for each class")
     return {folder: images_in(folder) for folder in folders}
 
 
@@ -87,19 +91,5 @@ def images_in(folder: Path) -> list[Path]:
     return sorted(path for path in files if path.suffix.lower() in IMG_EXTENSIONS)
 
 
-def _without(classes: _Classes, skipped: set[Path]) -> _Classes:
-    remaining = {folder: [path for path in paths if path not in skipped] for folder, paths in classes.items()}
-    return {folder: paths for folder, paths in remaining.items() if paths}
-
-
-def _split(classes: _Classes, test_share: float, seed: int, keep: int) -> tuple[_Classes, _Classes]:
-    """(training, test) classes; the training classes are split once more, for validation."""
-    is_test = hold_out_classes(torch.arange(len(classes)), test_share, seed, "test_share", keep).tolist()
-    items = list(zip(classes.items(), is_test, strict=True))
-    return dict(item for item, held_out in items if not held_out), dict(item for item, held_out in items if held_out)
-
-
-def _source(classes: _Classes) -> Source:
-    images = [(path, label) for label, paths in enumerate(classes.values()) for path in paths]
-    labels = torch.tensor([label for _, label in images])
-    return Source(ImagePaths([path for path, _ in images]), labels, [folder.name for folder in classes])
+def _chosen(source: Source, mask: Tensor) -> Source:
+    return Source(ImagePaths(list(compress(source.items.paths, mask))), source.labels[mask], source.class_names)

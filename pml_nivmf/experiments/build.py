@@ -150,15 +150,12 @@ def _build_data(settings: dict[str, Any]) -> DataSplits:
 
 
 def _with_maps(data: DataSplits, trunk: Any, settings: dict[str, Any]) -> DataSplits:
-    """Replace images by stored outputs of the trunk's frozen part, if `model.cached_views` is set."""
+    """Replace images by stored views, or by outputs of the trunk's frozen part, if `model.cached_views` is set."""
     if settings["model"]["cached_views"] is None:
         return data
-    if getattr(trunk, "lower", None) is None:
-        key = "model.cached_views"
-        raise ConfigError(f"{key}: the trunk has no frozen part: set model.trunk.TimmTrunk.frozen_until", key=key)
-    data = first_on_each_machine(lambda: cached_maps.with_maps(data, trunk.lower, settings))
+    lower = getattr(trunk, "lower", None) or nn.Identity()
     trunk.takes_maps = True
-    return data
+    return first_on_each_machine(lambda: cached_maps.with_maps(data, lower, settings))
 
 
 def compute_maps(config: DictConfig) -> None:

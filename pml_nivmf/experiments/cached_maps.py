@@ -1,4 +1,4 @@
-"""Outputs of a trunk's frozen part, computed once and stored, so that a CPU can fine-tune on photographs."""
+"""Views of images, or outputs of a trunk's frozen part for them, computed once: a CPU can train on photographs."""
 
 import hashlib
 from dataclasses import replace
@@ -62,7 +62,7 @@ def _compute(data: DataSplits, lower: torch.nn.Module, settings: dict[str, Any])
         "test_degraded": [DegradedItems(data.test, "crop", _CROP)],
     }
     images = sum(len(version) for versions in jobs.values() for version in versions)
-    with torch.random.fork_rng(), tqdm(total=images, unit="image", desc="maps of the frozen part") as bar:
+    with torch.random.fork_rng(), tqdm(total=images, unit="image", desc="views of the images") as bar:
         torch.manual_seed(0)
         maps = {
             name: torch.stack([_maps(items, lower, settings, bar) for items in versions], dim=1)
@@ -74,7 +74,7 @@ def _compute(data: DataSplits, lower: torch.nn.Module, settings: dict[str, Any])
 
 @torch.no_grad()
 def _maps(items: Any, lower: torch.nn.Module, settings: dict[str, Any], bar: Any) -> Tensor:
-    device = next(lower.parameters()).device
+    device = next(lower.parameters(), torch.empty(0)).device  # without a frozen part, images are stored
     loader = DataLoader(
         items, batch_size=settings["evaluation"]["batch_size"], num_workers=settings["general"]["num_workers"]
     )

@@ -23,7 +23,7 @@ from tqdm import tqdm
 from ..checks import check_count, nearest
 from ..files import write_json, write_text
 from ..reports import tables
-from . import registry, run
+from . import own_images, registry, run
 from .build import check_objects, compute_maps
 from .config import COMMAND_LINE, Composed, ConfigError, compose, differences, loss_class, parse_saved, short_override
 
@@ -44,6 +44,7 @@ def plan(
 
     With `dataset.splits`, all class splits are varied, unless something else is.
     """
+    overrides = own_images.fitted(name, overrides)
     first = compose(name, overrides)
     splits = range(check_count("dataset.splits", first.config.dataset.get("splits", 0), at_least=0))
     by_split = f"dataset.split={','.join(map(str, splits))}" if splits and "split" not in first.config.dataset else ""
@@ -93,7 +94,7 @@ def target_class(override: str, classes: Iterable[str], where: str) -> str | Non
 
 def compose_loss(experiment: str, loss: str, overrides: Sequence[str], seed: int, folder: Path) -> DictConfig:
     """The checked configuration of one run with this loss."""
-    placement = [f"general.seed={seed}", f"general.run_dir={json.dumps(str(folder))}"]
+    placement = [f"general.seed={seed}", f"general.run_dir={json.dumps(str(folder), ensure_ascii=False)}"]
     composed = compose(experiment, [*overrides, *placement, f"loss={loss}"])
     check_objects(composed)
     chosen, expected = next(iter(composed.config.loss)), loss_class(loss)
@@ -117,6 +118,9 @@ def run_jobs(jobs: Sequence[Job], workers: int, plugins: Sequence[str] = (), ove
         if changed := changed_keys(job):
             remedy = "choose another --dir, or pass --overwrite"
             raise ConfigError(f"{job.folder} contains a run with another {', '.join(changed)}: {remedy}")
+    pending = [job for job in jobs if overwrite or not _score(job)]
+    if pending and "ImageFolder" in pending[0].config.dataset:
+        print(own_images.outlook(pending[0].config, len(pending), workers))
     for job in jobs:
         compute_maps(job.config)
     finished = {job.folder for job in jobs if not overwrite and _score(job)}

@@ -25,7 +25,7 @@ from .schema import ConfigError as ConfigError  # for all who read configuration
 
 COMMAND_LINE = "command line"
 # Keys of an experiment's file beside `base`, `groups`, the groups and `per_loss`, with their defaults.
-_OPTIONS = {"description": "", "compare": [], "vary": "", "seeds": 5, "sweep": None}
+_OPTIONS = {"description": "", "compare": [], "vary": "", "seeds": 5, "sweep": None, "fit": None}
 _YAML = (".yaml", ".yml")
 _LONGEST_NAME = 100  # of a folder, in characters
 _REFERENCE = re.compile(r"\$\{\w+(\.\w+)*\}")
@@ -45,6 +45,7 @@ class Composed:
     sources: dict[str, str]  # dotted key -> file that set it last
     sweep: Any  # the file's section as it is
     searches: dict[str, Any]  # dotted key -> space of key~SEARCH~
+    fit: Any  # of `own_images`
 
 
 def located(error: ConfigError, sources: dict[str, str]) -> ConfigError:
@@ -96,6 +97,7 @@ def name_with_overrides(name_or_path: str, overrides: Sequence[str], ignored: Se
     """The experiment's name and what overrides change, such as `glyphs-epochs-3`: different runs, different folders."""
     changed = [text for text in overrides if text.partition("=")[0] not in ("loss", "general.seed", *ignored)]
     name = "-".join([experiment_name(name_or_path), *map(short_override, sorted(changed))])
+    name = name.removeprefix("own_images-")  # the name of the images' folder follows
     if len(name) > _LONGEST_NAME:
         name = f"{name[: _LONGEST_NAME - 9]}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
     return name
@@ -104,8 +106,8 @@ def name_with_overrides(name_or_path: str, overrides: Sequence[str], ignored: Se
 def short_override(text: str) -> str:
     """`general.epochs=3` as epochs-3, a variant such as `model=resnet50` and a path by its own name, for folders."""
     key, _, value = text.partition("=")
-    is_path = key.startswith("dataset.") and key.endswith((".root", ".npz"))
-    words = [Path(value).stem] if is_path else [value] if key in GROUPS else [key.rpartition(".")[2], value]
+    is_path = key.endswith((".root", ".npz", ".weights_file"))
+    words = [Path(value.strip('"')).stem] if is_path else [value] if key in GROUPS else [key.rpartition(".")[2], value]
     return re.sub(r"[^\w.+-]+", "_", "-".join(words))
 
 
@@ -157,6 +159,7 @@ def compose(name_or_path: str, overrides: Sequence[str] = ()) -> Composed:
         sources=sources,
         sweep=options["sweep"],
         searches=searches,
+        fit=options["fit"],
     )
 
 

@@ -20,6 +20,7 @@ from ..checks import nearest
 
 # A trunk returns pooled features, and files are loaded through weights_file, without running pickled code.
 _NOT_ALLOWED_IN_TIMM = ("num_classes", "features_only", "pretrained_cfg", "pretrained_cfg_overlay", "checkpoint_path")
+_OFFLINE = hub.HF_HUB_OFFLINE  # as the user set it
 _CLASSES = 1000  # ImageNet's, as in all of torchvision's weights
 # Of GoogLeNet and Inception-V3. In training, the models would return their outputs in addition to the features.
 _SIDE_CLASSIFIERS = ("aux1", "aux2", "AuxLogits")
@@ -58,7 +59,8 @@ class TimmTrunk(nn.Module):
         if ":" not in name and not timm.is_model(name):  # timm resolves "hf-hub:…" and "local-dir:…"
             _check_name("timm", name, timm.list_models())
         pretrained = pretrained and weights_file is None
-        with _download_errors("TimmTrunk", name), _quick_hub() if pretrained else contextlib.nullcontext():
+        hub.HF_HUB_OFFLINE = _OFFLINE or (pretrained and not _hub_answers())  # then only timm's local cache is used
+        with _download_errors("TimmTrunk", name):
             model: Any = timm.create_model(name, pretrained=pretrained, num_classes=0, **kwargs)
         # Models with a hidden layer after pooling (MobileNetV3, VGG) are wider there.
         self.num_features = int(getattr(model, "head_hidden_size", None) or model.num_features)
@@ -198,20 +200,13 @@ def _download_errors(trunk: str, name: str) -> Iterator[None]:
         ) from error
 
 
-@contextlib.contextmanager
-def _quick_hub() -> Iterator[None]:
-    """Use only timm's local cache if the hub does not answer: its own library would try for more than a minute."""
-    before = hub.HF_HUB_OFFLINE
+def _hub_answers() -> bool:
+    """Ask once, for a few seconds: timm would try for more than a minute."""
     try:
         urllib.request.urlopen(urllib.request.Request(hub.ENDPOINT, method="HEAD"), timeout=5)
-    except urllib.error.HTTPError:  # an answer
-        pass
-    except OSError:
-        hub.HF_HUB_OFFLINE = True
-    try:
-        yield
-    finally:
-        hub.HF_HUB_OFFLINE = before
+    except OSError as error:
+        return isinstance(error, urllib.error.HTTPError)
+    return True
 
 
 def _check_name(library: str, name: str, known: Collection[str]) -> None:

@@ -57,16 +57,16 @@ def test_hidden_and_other_files_are_ignored(tmp_path):
 
 
 def test_missing_folders_and_classes(tmp_path):
-    with pytest.raises(FileNotFoundError, match="nowhere does not exist: root must be a folder"):
+    with pytest.raises(FileNotFoundError, match="nowhere must be a folder that contains one folder of images"):
         ImageFolder(tmp_path / "nowhere")
-    with pytest.raises(FileNotFoundError, match="contains no folders: root must be a folder with one folder of images"):
+    with pytest.raises(FileNotFoundError, match="must be a folder that contains one folder of images for each class"):
         ImageFolder(tmp_path)
     class_folders(tmp_path, NAMES[:5])
     with pytest.raises(ValueError, match=r"test_share=0\.5 holds out 2 of 5 classes .* but 4 must remain"):
         ImageFolder(tmp_path)
     class_folders(tmp_path / "both" / "train", NAMES[:5])
     class_folders(tmp_path / "both" / "test", NAMES[5:6])
-    with pytest.raises(ValueError, match="both has 1 test classes with images, but needs at least 2"):
+    with pytest.raises(ValueError, match="both must contain images of at least two training and two test classes"):
         ImageFolder(tmp_path / "both")
 
 

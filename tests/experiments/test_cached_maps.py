@@ -38,7 +38,7 @@ def config(tmp_path):
 def test_maps_replace_images(config, tmp_path, capfd):
     torch.manual_seed(0)
     build.compute_maps(config())
-    assert "maps of the frozen part: 100%" in capfd.readouterr().err
+    assert "views of the images: 100%" in capfd.readouterr().err
     parts = build.build_parts(config())
     images = build.build_parts(config("model.cached_views=null"))
     images.trunk.load_state_dict(parts.trunk.state_dict())
@@ -57,9 +57,14 @@ def test_maps_replace_images(config, tmp_path, capfd):
     assert summary["uncertainty"]["pictures"]["images"] > 0
 
 
-def test_maps_need_a_frozen_part_and_the_same_images(config, tmp_path):
-    with pytest.raises(ConfigError, match=r"cached_views: the trunk has no frozen part: set .*frozen_until"):
-        build.build_parts(config("model.trunk.TimmTrunk.frozen_until=null"))
+def test_without_a_frozen_part_views_of_images_are_stored(config):
+    overrides = ["model.trunk.TimmTrunk.frozen_until=null"]
+    stored, images = (build.build_parts(config(*overrides, *more)) for more in ([], ["model.cached_views=null"]))
+    assert stored.data.train.items.shape == (len(images.data.train), 3, 3, 32, 32)
+    torch.testing.assert_close(stored.data.test[0][0], images.data.test[0][0], rtol=1e-3, atol=1e-3)
+
+
+def test_maps_need_the_same_images(config, tmp_path):
     build.compute_maps(config())
     (file,) = (tmp_path / "cache").glob("*.pt")
     maps = torch.load(file)

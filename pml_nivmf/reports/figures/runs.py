@@ -27,34 +27,26 @@ def ablation_bars(scores: Mapping[str, Sequence[float]], metric: str) -> Figure:
     estimates = [Estimate.of(values, percent=False) for values in scores.values()]
     lowest, highest = min(map(min, scores.values())), max(map(max, scores.values()))
     start = math.floor(lowest - (highest - lowest) / 3)
-    is_broken = start > highest / 2
+    limits = [(0, 1), (start, highest + (highest - start) / 4)] if start > highest / 2 else [(0, None)]
     figure = new_figure(0.75 + 0.34 * len(scores))
-    panels = figure.subplots(1, 1 + is_broken, sharey=True, squeeze=False, width_ratios=[1, 20][not is_broken :])[0]
-    for axes in panels:
+    panels = figure.subplots(1, len(limits), sharey=True, squeeze=False, width_ratios=[1, 20][-len(limits) :])[0]
+    for axes, limit in zip(panels, limits, strict=True):
         for place, (values, estimate) in enumerate(zip(scores.values(), estimates, strict=True)):
             axes.barh(place, estimate.mean, 0.62, xerr=estimate.deviation, color=(BLUE, 0.55), capsize=3)
             axes.plot(values, [place] * len(values), "o", color=BLACK, markersize=2.6, alpha=0.6)
-        axes.set_xlim(left=0)
+        axes.set_xlim(*limit)
         axes.grid(axis="y", visible=False)
     for place, estimate in enumerate(estimates):
         text = estimate.parts(digits=1)[0]
         axes.annotate(text, (1.01, place), xycoords=("axes fraction", "data"), va="center", fontsize=8)
-    if is_broken:
-        _break_axis(panels[0], axes, start, end=highest + (highest - start) / 4)
+    if len(panels) > 1:  # slashes in the gap
+        panels[0].set_xticks([0])
+        panels[0].annotate("//", (1.3, 0), xycoords="axes fraction", ha="center", va="center")
+        axes.spines["left"].set_visible(False)
+        axes.tick_params(left=False)
     axes.set(yticks=range(len(scores)), yticklabels=list(scores), xlabel=f"{metric} (%)")
     axes.invert_yaxis()
     return figure
-
-
-def _break_axis(left: Axes, right: Axes, start: float, end: float) -> None:
-    """Leave out what is between 0 and `start`, and mark the gap with slashes."""
-    left.set(xlim=(0, 1), xticks=[0])
-    right.set_xlim(start, end)
-    right.spines["left"].set_visible(False)
-    right.tick_params(left=False)
-    for axes, side in ((left, 1), (right, 0)):
-        slash: dict[str, Any] = {"marker": [(-1, -2), (1, 2)], "markersize": 7, "color": BLACK, "clip_on": False}
-        axes.plot(side, 0, transform=axes.transAxes, **slash)
 
 
 @styled
