@@ -64,7 +64,7 @@ class ProxyLoss(ConcentrationRegularizerMixin, WeightRegularizerMixin, Embedding
         if (softmax.sparse or softmax.sharded) and (self.weight_regularizer or self.concentration_regularizer):
             raise ValueError(f"a regularizer needs all proxies and dense gradients, not {softmax}")
         self.proxies = nn.Parameter(softmax.create_rows(num_classes, embedding_size, self.weight_init_func))
-        self._add_positive("temperature", temperature).requires_grad_(learnable_temperature)
+        self._add_positive("temperature", self.initial_temperature).requires_grad_(learnable_temperature)
         self._set_concentrations(initial_concentration)
         self._set_embedding_scale(embedding_scale)
         self.add_to_recordable_attributes(list_of_names=["num_classes", "embedding_size"], is_stat=False)

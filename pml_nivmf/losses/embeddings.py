@@ -42,7 +42,7 @@ class EmbeddingScaleMixin(BaseMetricLossFunction):
             return None
         if isinstance(self.distance, NormCarryingDistance):
             return float(self.initial_norm_per_dim * self.embedding_size)
-        return float(self._starting_concentration())  # such as L2: that of the proxies
+        return float(self._starting_concentration())  # such as L2: by default that of the proxies
 
     def accept(self, embeddings: Tensor) -> Tensor:
         """The embeddings in the dtype to compute in. The loss follows them to their device, as PML's losses do."""

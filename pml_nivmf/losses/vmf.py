@@ -18,7 +18,7 @@ class VMFProxyLoss(ProxyLoss):
     `BhattacharyyaDistance()` (B-vMF), `KLDistance()` (KL-vMF), PML's `CosineSimilarity()` (Cos, ProxyNCA++) or
     `LpDistance(normalize_embeddings=False, power=2)` (L2). If the distance uses norms, each proxy has one learnable
     concentration κ_c; if it normalises, there is none. Distances that use norms but are not between distributions, such
-    as L2, start with κ_c = ‖z‖ = √(cosine_scale·t/2).
+    as L2, start with ‖z‖ = √(cosine_scale·t/2) and, unless `initial_concentration` is given, κ_c = ‖z‖.
 
     Arguments: see `ProxyLoss`.
     """

@@ -138,6 +138,9 @@ def test_ablation(name, epochs):
     rates = [first.base.optimizers[key] for key in ("proxy_lr", "concentration_lr", "temperature_lr")]
     assert rates == pytest.approx([factor * 1e-5 for factor in (5000, 50000, 500)])
     assert first.section.reproduce == {"evaluation.select_on": "test"}
+    for plan in plans:
+        corner = plan.config({key: parameter.values[0] for key, parameter in plan.space.items()})
+        registry.build("loss", OmegaConf.to_container(corner.loss), "loss", num_classes=3, embedding_size=128)
 
 
 @pytest.mark.parametrize("name", ["cub", "cars196", "sop", "glyphs", "omniglot", "features"])
