@@ -1,7 +1,4 @@
-"""The tables of CONFORMANCE.md, what works with what in PML, from the suite's lists.
-
-`python -m tests.conformance.table` writes them.
-"""
+"""The tables of CONFORMANCE.md, from the suite's lists: `python -m tests.conformance.table` writes them."""
 
 import re
 from collections.abc import Iterable
