@@ -79,3 +79,12 @@ saved = {"model": model.state_dict(), "loss": loss_func.state_dict()}
 again = NonIsotropicVMFLoss(num_classes=CLASSES, embedding_size=EMBEDDING)
 again.load_state_dict(saved["loss"])
 print(", ".join(saved["loss"]))
+
+# %% [markdown]
+# ## What to conclude, and what not
+
+# %%
+print(
+    "Shown: raw embeddings go into the loss, and its parameters into the optimizer and the checkpoint. "
+    "Do not conclude from these scores how accurate the loss is: the data are artificial, and nothing is tuned."
+)

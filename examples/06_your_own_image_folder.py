@@ -92,3 +92,12 @@ similarity = (directions @ directions.T).fill_diagonal_(-1)
 for query in range(0, len(names), 16):
     nearest = int(similarity[query].argmax())
     print(f"{names[query]:<18} -> {names[nearest]:<18} certainty {embeddings[query].norm():.0f}")
+
+# %% [markdown]
+# ## What to conclude, and what not
+
+# %%
+print(
+    "Shown: the way from a folder of images to a trained model, and how to load and use it. "
+    "Do not conclude how accurate the loss is on photographs: the polygons are easy, and few images are tested."
+)

@@ -94,3 +94,12 @@ shapes = {
 }
 for path in figures.save(figures.densities_on_sphere(shapes), "figures/anatomy_of_a_nivmf", ["png"]):
     print(path)
+
+# %% [markdown]
+# ## What to conclude, and what not
+
+# %%
+print(
+    "Shown: a nivMF is narrow where its concentration is large relative to that along the mean direction. "
+    "Do not conclude that classes in 128 dimensions look like this: there K is learned, and it may stay close to round."
+)

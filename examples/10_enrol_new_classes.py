@@ -75,8 +75,8 @@ print(f"gallery: {metrics['accuracy']:.1%} right, calibration error {metrics['ec
 # %% [markdown]
 # ## Answers, refusals and sets
 #
-# `identify` answers only where 95% of the answers are right. It names the enrolled images that spoke for an answer.
-# `label_sets` returns as many labels as are needed to contain the right one in 90% of the cases.
+# `identify` answers where it expects 95% of its answers to be right. It names the enrolled images that spoke for an
+# answer. `label_sets` returns as many labels as are needed to contain the right one in 90% of the cases.
 
 # %%
 answers = gallery.identify_images(model, images, precision=0.95)
@@ -113,6 +113,17 @@ gallery.save(path)
 restored = ClassGallery.load(path)
 restored.add(embeddings[:1], ["one more"])
 print(f"{path.name}: {len(restored)} images, the first query is now {restored.identify(embeddings[:1])[0].best!r}")
+
+# %% [markdown]
+# ## What to conclude, and what not
+
+# %%
+print(
+    "Shown: a gallery turns a few images per class into probabilities, refusals and sets of labels. "
+    "Do not conclude how well it works on your images: this model was trained for seconds, and there is one seed. "
+    "Precision and coverage hold approximately, and only for queries like the enrolled images; refusing unknown "
+    "classes is the hardest part: compare it with the largest cosine on your data, as above."
+)
 
 # %% [markdown]
 # ## The same from the command line

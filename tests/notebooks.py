@@ -7,7 +7,7 @@ from nbclient import NotebookClient
 from nbformat import NotebookNode
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
-RENDERED = ("01_swap_the_loss",)
+RENDERED = ("01_swap_the_loss", "04_uncertainty_at_inference", "10_enrol_new_classes")
 
 
 def notebook_of(script: Path) -> NotebookNode:

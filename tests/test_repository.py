@@ -1,4 +1,4 @@
-"""What users copy from the repository works: README snippets and examples; and no file names a path of one machine."""
+"""What users copy from the repository works: snippets and examples; and no file names a path of one machine."""
 
 import re
 import runpy
@@ -11,6 +11,8 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+OTHERS = ("CONTRIBUTING.md", "REFERENCE.md")  # one has a test of its own, the other has signatures
+PAGES = [page for page in (ROOT / "README.md", *sorted(ROOT.glob("*/*.md"))) if page.name not in OTHERS]
 
 
 def test_no_file_holds_a_path_of_one_machine():
@@ -21,13 +23,12 @@ def test_no_file_holds_a_path_of_one_machine():
     assert git.stdout == ""
 
 
-def test_readme_snippets_run():
-    """Every python block of the README, one after the other in one namespace."""
-    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), flags=re.DOTALL)
-    assert len(blocks) >= 3
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: f"{path.parent.name}/{path.name}")
+def test_snippets_run(page):
+    """Every python block of the page, one after the other in one namespace."""
     namespace: dict[str, object] = {}
-    for block in blocks:
-        exec(compile(block, "README.md", "exec"), namespace)
+    for block in re.findall(r"```python\n(.*?)```", page.read_text(), flags=re.DOTALL):
+        exec(compile(block, page.name, "exec"), namespace)
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)

@@ -1,4 +1,4 @@
-"""The README's table of what works with what in PML, from the suite's lists: `python -m tests.conformance.table`."""
+"""The tables of CONFORMANCE.md, from the suite's lists: `python -m tests.conformance.table` writes them."""
 
 import re
 from collections.abc import Iterable
@@ -8,7 +8,7 @@ from . import test_distances as distances
 from . import test_losses as losses
 from .programs import REDUCERS, REGULARIZERS, WRAPPERS
 
-README = Path(__file__).parents[2] / "README.md"
+PAGE = Path(__file__).parents[2] / "pml_nivmf" / "CONFORMANCE.md"
 BEGIN, END = "<!-- conformance: begin -->", "<!-- conformance: end -->"
 
 
@@ -41,12 +41,12 @@ def _quoted(names: Iterable[str], ending: str = "") -> str:
     return ", ".join(f"`{name.removesuffix(ending)}`" for name in sorted(names))
 
 
-def in_readme(text: str) -> str:
-    """The README with a fresh table between the marks."""
+def in_page(text: str) -> str:
+    """The page with fresh tables between the marks."""
     text, count = re.subn(f"{BEGIN}.*?{END}", lambda _: f"{BEGIN}\n{table()}\n{END}", text, flags=re.DOTALL)
-    assert count == 1, f"README.md needs one pair of {BEGIN} and {END}"
+    assert count == 1, f"{PAGE.name} needs one pair of {BEGIN} and {END}"
     return text
 
 
 if __name__ == "__main__":
-    README.write_text(in_readme(README.read_text()))
+    PAGE.write_text(in_page(PAGE.read_text()))

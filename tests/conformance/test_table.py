@@ -1,8 +1,8 @@
-"""The table in README is the one that the suite computes."""
+"""The tables in CONFORMANCE.md are those that the suite computes."""
 
-from .table import README, in_readme
+from .table import PAGE, in_page
 
 
 def test_the_table_is_current():
-    text = README.read_text()
-    assert text == in_readme(text), "run `python -m tests.conformance.table`"
+    text = PAGE.read_text()
+    assert text == in_page(text), "run `python -m tests.conformance.table`"
