@@ -19,7 +19,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             parser.error(f"unrecognized arguments: {' '.join(rest)}")
         options.overrides = [*options.overrides, *rest]
     try:
-        _load_plugins(getattr(options, "plugin", ()))
+        if plugins := getattr(options, "plugin", []):
+            from .experiments.registry import load_plugins
+
+            load_plugins(plugins)
         options.run(options)
     except KeyboardInterrupt as interrupt:
         remedy = str(interrupt) or "the same command continues with what is saved"
@@ -28,13 +31,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (FloatingPointError, OSError, ModuleNotFoundError, ValueError) as error:
         return _report(error, options.debug)
     return 0
-
-
-def _load_plugins(paths: Sequence[str]) -> None:
-    for path in paths:
-        from .experiments.registry import load_plugin
-
-        load_plugin(path)
 
 
 def _report(error: Exception, debug: bool) -> int:

@@ -196,8 +196,7 @@ def _prepare_worker(plugins: Sequence[str]) -> None:
     threading.Thread(target=_end_with_parent, daemon=True).start()
     sys.stdout = sys.stderr = io.StringIO()  # lines and bars of each run: the command has one bar for all
     torch.set_num_threads(1)
-    for plugin in plugins:
-        registry.load_plugin(plugin)
+    registry.load_plugins(plugins)
 
 
 def _end_with_parent() -> None:
