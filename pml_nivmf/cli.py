@@ -1,18 +1,13 @@
 """The command `pml-nivmf`: parse arguments, call one of `commands`, and report errors in one line."""
 
 import argparse
-import importlib
+import inspect
 import sys
 import traceback
 from collections.abc import Sequence
 
 from . import __version__
-
-# One file in `commands` each.
-_COMMANDS = (
-    *("train", "run", "compare", "sweep", "evaluate", "enrol", "identify"),
-    *("report", "list", "bench", "figures", "results"),
-)
+from .commands import COMMANDS
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -24,14 +19,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
             parser.error(f"unrecognized arguments: {' '.join(rest)}")
         options.overrides = [*options.overrides, *rest]
     try:
+        if plugins := getattr(options, "plugin", []):
+            from .experiments.registry import load_plugins
+
+            load_plugins(plugins)
         options.run(options)
     except KeyboardInterrupt as interrupt:
         remedy = str(interrupt) or "the same command continues with what is saved"
         print(f"\npml-nivmf: interrupted; {remedy}", file=sys.stderr)
         return 130
-    except BrokenPipeError:  # the reader, such as `head`, has ended
-        sys.stderr.close()
-        return 0
     except (FloatingPointError, OSError, ModuleNotFoundError, ValueError) as error:
         return _report(error, options.debug)
     return 0
@@ -55,11 +51,11 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"pml-nivmf {__version__}")
     parser.add_argument("--debug", action="store_true", help="print the traceback of an error")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
-    for name in _COMMANDS:
-        module = importlib.import_module(f".commands.{name}", __package__)
-        text = str(module.__doc__)
+    for name, (run, arguments) in COMMANDS.items():
+        text = inspect.getdoc(run) or ""
         command = commands.add_parser(name, help=text.partition("\n")[0].rstrip("."), description=text)
-        command.set_defaults(run=module.run)
+        command.set_defaults(run=run)
         command.add_argument("--debug", action="store_true", default=argparse.SUPPRESS, help=argparse.SUPPRESS)
-        module.add_arguments(command)
+        for names, settings in arguments:
+            command.add_argument(*names, **settings)
     return parser

@@ -33,7 +33,7 @@ HEAVY = ("torchvision", "timm", "faiss", "matplotlib")
 # One concept on two layers, such as the formula, the distance and the loss, or a command and what it calls.
 SAME_CONCEPT = {
     *("__init__.py", "base.py", "vmf.py", "nivmf.py", "ppk.py"),
-    *("run.py", "compare.py", "sweep.py", "bench.py", "results.py", "evaluate.py", "train.py"),
+    "run.py",
 }
 
 

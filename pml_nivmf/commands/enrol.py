@@ -1,21 +1,55 @@
-"""Enrol classes that a run's model has never seen, from a folder of images per class, in a gallery."""
+"""The commands that use a trained model for classes it has never seen: enrol, identify."""
 
 import argparse
+import csv
+import io
 from pathlib import Path
 
-from .shared import add_plugin, load_plugins
+from .arguments import PLUGIN, argument, command
 
 
-def add_arguments(command: argparse.ArgumentParser) -> None:
-    command.add_argument("run_dir", metavar="RUN", help="the folder of a finished run")
-    command.add_argument("source", metavar="FOLDER", help="FOLDER/CLASS/IMAGE, or an .npz with `embeddings`, `labels`")
-    command.add_argument("--to", metavar="FILE", default="gallery.safetensors", help="(default: %(default)s)")
-    add_plugin(command)
-
-
-def run(options: argparse.Namespace) -> None:
+@command(
+    "enrol",
+    argument("run_dir", metavar="RUN", help="the folder of a finished run"),
+    argument("source", metavar="FOLDER", help="FOLDER/CLASS/IMAGE, or an .npz with `embeddings`, `labels`"),
+    argument("--to", metavar="FILE", default="gallery.safetensors", help="(default: %(default)s)"),
+    PLUGIN,
+)
+def enrol(options: argparse.Namespace) -> None:
+    """Enrol classes that a run's model has never seen, from a folder of images per class, in a gallery."""
     from ..experiments.enrolment import enrol
 
-    load_plugins(options)
     gallery = enrol(Path(options.run_dir), Path(options.source), Path(options.to))
     print(f"{options.to}: {len(gallery)} images of {len(gallery.labels)} classes")
+
+
+@command(
+    "identify",
+    argument("gallery", metavar="GALLERY", help="a file that `pml-nivmf enrol` has written"),
+    argument("images", nargs="+", metavar="IMAGE", help="images, folders, or an .npz with `embeddings`"),
+    argument("--precision", type=float, default=0.95, help="share of right answers (default: %(default)s)"),
+    argument("--run", dest="run_dir", metavar="RUN", help="the run of the model, if its folder has moved"),
+    argument("--html", metavar="FILE", help="write a page of queries beside the images that spoke for them"),
+    argument("--csv", metavar="FILE", help="write a table"),
+    PLUGIN,
+)
+def identify(options: argparse.Namespace) -> None:
+    """Identify images by a gallery: print label or refusal, probability, and the enrolled images that spoke for it."""
+    from ..experiments.enrolment import identify, load_gallery
+    from ..files import write_text
+    from ..reports.sheet import write_sheet
+
+    answers = identify(load_gallery(options.gallery, options.run_dir), [*map(Path, options.images)], options.precision)
+    table = io.StringIO()
+    rows = csv.writer(table, lineterminator="\n")
+    rows.writerow(["image", "label", "probability", "known", "most_probable", "evidence"])
+    for name, answer in answers.items():
+        names = [image.name or str(image.row) for image in answer.evidence]
+        label = f"refused, perhaps {answer.best}" if answer.label is None else answer.label
+        print(f"{name}: {label}, {answer.probability:.0%}, by {', '.join(Path(path).name for path in names)}")
+        numbers = [f"{answer.probability:.4f}", f"{answer.known:.4f}"]
+        rows.writerow([name, "" if answer.label is None else label, *numbers, answer.best, "; ".join(names)])
+    if options.csv:
+        write_text(Path(options.csv), table.getvalue())
+    if options.html:
+        print(write_sheet(answers, Path(options.html)))

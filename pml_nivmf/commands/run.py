@@ -1,32 +1,58 @@
-"""Train and evaluate one experiment, from the beginning or resumed.
-
-Overrides: general.epochs=3, loss=proxy_anchor (a variant), loss.NonIsotropicVMFLoss.temperature=0.5,
-key~OVERRIDE~=value (replace, do not merge), key~DELETE~.
-"""
+"""The commands that train or evaluate models: train, run, compare, sweep, evaluate."""
 
 import argparse
+import json
 import shlex
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from .shared import add_plugin, load_plugins
+from .arguments import OVERRIDES, PARALLEL, PLUGIN, argument, command, count
+
+_SEVERAL = (
+    argument("--vary", metavar="KEY=V,V,…", default="", help="one row for each of these values of a key"),
+    argument("--seeds", type=count, help="seeds per loss (default: the experiment's number, or 5)"),
+    *PARALLEL,
+)
 
 
-def add_arguments(command: argparse.ArgumentParser) -> None:
-    command.add_argument("experiment", nargs="?", help="a name from `pml-nivmf list`, or the path of a YAML file")
-    command.add_argument("overrides", nargs="*", metavar="key=value", help="changes to the configuration")
-    command.add_argument("--resume", metavar="RUN_DIR", help="continue a run; general.epochs=N trains it for longer")
-    command.add_argument("--dry-run", action="store_true", help="print the composed configuration and stop")
-    command.add_argument("--overwrite", action="store_true", help="start again in a folder that contains a run")
-    add_plugin(command)
+@command(
+    "train",
+    argument("folder", metavar="FOLDER", type=Path, help="contains one folder of images for each class"),
+    OVERRIDES,
+    argument("--weights", metavar="FILE", help="of timm's tf_efficientnet_lite0 (default: downloaded)"),
+    *_SEVERAL,
+)
+def train(options: argparse.Namespace) -> None:
+    """Train on your own images, a folder with one folder per class: ProxyAnchor beside PANC + EL-nivMF, then a report.
+
+    Short for `compare own_images dataset.ImageFolder.root=FOLDER`; results go to runs/ under the folder's name.
+    """
+    paths = {"dataset.ImageFolder.root": options.folder.resolve()}
+    paths |= {"model.trunk.TimmTrunk.weights_file": options.weights} if options.weights else {}
+    given = [f"{key}={json.dumps(str(path), ensure_ascii=False)}" for key, path in paths.items()]
+    options.overrides = ["own_images", *given, *options.overrides]
+    compare(options)
 
 
+@command(
+    "run",
+    argument("experiment", nargs="?", help="a name from `pml-nivmf list`, or the path of a YAML file"),
+    OVERRIDES,
+    argument("--resume", metavar="RUN_DIR", help="continue a run; general.epochs=N trains it for longer"),
+    argument("--dry-run", action="store_true", help="print the composed configuration and stop"),
+    argument("--overwrite", action="store_true", help="start again in a folder that contains a run"),
+    PLUGIN,
+)
 def run(options: argparse.Namespace) -> None:
-    from ..experiments import build, config, own_images
+    """Train and evaluate one experiment, from the beginning or resumed.
+
+    Overrides: general.epochs=3, loss=proxy_anchor (a variant), loss.NonIsotropicVMFLoss.temperature=0.5,
+    key~OVERRIDE~=value (replace, do not merge), key~DELETE~.
+    """
+    from ..experiments import build, config, folders, own_images
     from ..experiments.run import resume, start
 
-    load_plugins(options)
     if options.resume:
         overrides = [text for text in (options.experiment, *options.overrides) if text]
         if options.dry_run or not all("=" in text for text in overrides):
@@ -40,22 +66,11 @@ def run(options: argparse.Namespace) -> None:
     if options.dry_run:
         print(config.to_yaml(composed.config), end="")
         return
-    folder = _run_folder(composed, options)
+    folder = folders.run_folder(composed, options.experiment, options.overrides)
     try:
         _execute(lambda: start(composed.config, folder, options.overwrite), folder, options.plugin)
     except config.ConfigError as error:
         raise config.located(error, composed.sources) from error
-
-
-def _run_folder(composed: Any, options: argparse.Namespace) -> Path:
-    from ..experiments.config import name_with_overrides
-    from ..experiments.run import MACHINE
-
-    general = composed.config.general
-    if general.run_dir is not None:
-        return Path(general.run_dir).expanduser()  # shells do not expand ~ after `=`
-    name = name_with_overrides(options.experiment, options.overrides, MACHINE)
-    return Path("runs") / name / Path(composed.loss_variant).stem / f"seed-{general.seed}"
 
 
 def _execute(work: Callable[[], dict[str, Any]], folder: Path, plugins: Sequence[str]) -> None:
@@ -71,11 +86,109 @@ def _execute(work: Callable[[], dict[str, Any]], folder: Path, plugins: Sequence
     except KeyboardInterrupt:
         if not is_begun(folder):  # data and model were still being built
             raise
-        command = ["pml-nivmf", "run", "--resume", str(folder), *(f"--plugin={plugin}" for plugin in plugins)]
-        raise KeyboardInterrupt(f"finished epochs are saved. Resume with: {shlex.join(command)}") from None
+        words = ["pml-nivmf", "run", "--resume", str(folder), *(f"--plugin={plugin}" for plugin in plugins)]
+        raise KeyboardInterrupt(f"finished epochs are saved. Resume with: {shlex.join(words)}") from None
 
 
 def _show(summary: dict[str, Any], folder: Path) -> None:
     for name, value in summary.get("test", {}).items():  # a sweep's trials have none
         print(f"test {name:<32} " + ("undefined" if value is None else f"{value:.4f}"))
     print(f"best epoch {summary['best_epoch']} by {summary['selected_by']}, run folder {folder}")
+
+
+@command("compare", argument("overrides", nargs="+", metavar="NAME", help="experiments, and overrides"), *_SEVERAL)
+def compare(options: argparse.Namespace) -> None:
+    """Train the same data, model and schedule under several losses and seeds; print and save a table and a report.
+
+    Finished runs in the folder are reused, unfinished ones resumed.
+    """
+    from ..experiments import compare, config, folders, rescore
+
+    _refuse_torchrun()
+    names, overrides = _split(options.overrides)
+    targets = {folders.results_folder(options.dir, name, overrides): name for name in names}
+    if not names or len(targets) < len(names):
+        raise ValueError("name one or more experiments with different names (see `pml-nivmf list`)")
+    plans = {
+        folder: compare.plan(name, options.losses, options.seeds, overrides, folder, options.vary)
+        for folder, name in targets.items()
+    }
+    jobs = [job for plan in plans.values() for job in plan]
+    if options.dry_run:
+        rows = {job.folder.parent: job for job in reversed(jobs)}  # the first seed of each
+        for job in reversed(rows.values()):
+            print(f"---\n# {job.label}\n{config.to_yaml(job.config)}", end="")
+        return
+    compare.run_jobs(jobs, options.jobs, options.plugin, options.overwrite)
+    for folder, plan in plans.items():
+        compare.write_results(folder.name, [*plan, *rescore.concatenate(plan)], folder)
+
+
+def _refuse_torchrun() -> None:
+    from ..experiments.distributed import is_launched
+
+    if is_launched():
+        raise ValueError("this command starts its own processes: start it without torchrun, which is for `run`")
+
+
+def _split(words: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Names, and overrides."""
+    overrides = [word for word in words if "=" in word or "~" in word]
+    return [word for word in words if word not in overrides], overrides
+
+
+@command(
+    "sweep",
+    argument("experiment", metavar="NAME", help="a name from `pml-nivmf list`, or the path of a YAML file"),
+    OVERRIDES,
+    argument("--trials", type=count, help="trials per loss (default: the experiment's number)"),
+    argument("--storage", metavar="URL", help="database for Optuna (default: SQLite in FOLDER/study.db)"),
+    argument("--reproduce-best", type=count, default=0, metavar="K", help="run the best with K new seeds"),
+    *PARALLEL,
+)
+def sweep(options: argparse.Namespace) -> None:
+    """Search the best settings of several losses by validation score, with one Optuna study per loss.
+
+    The space is in the experiment's `sweep` section. The same command continues a sweep that was killed.
+    """
+    from ..experiments import folders, search_space, sweep
+
+    _refuse_torchrun()
+    plans = search_space.plan(options.experiment, options.losses, options.overrides, options.trials)
+    if options.dry_run:
+        print(*map(search_space.describe, plans), sep="\n")
+        return
+    folder = folders.results_folder(options.dir, options.experiment, options.overrides, "sweeps")
+    storage = options.storage or f"sqlite:///{(folder / 'study.db').absolute()}"
+    results = sweep.run_searches(plans, folder, storage, options.overwrite, options.jobs, options.plugin)
+    results = [sweep.run_finals(result, folder, options.jobs, options.plugin) for result in results]
+    sweep.write_results(results, folder)
+    if options.reproduce_best:
+        sweep.reproduce(results, options.reproduce_best, folder, options.jobs, options.plugin)
+
+
+@command(
+    "evaluate",
+    argument("overrides", nargs="+", metavar="RUN", help="run folders, and key=value overrides"),
+    argument("--images", choices=("test", "train", "crops"), default="test", help="(default: test)"),
+    argument("--baseline", metavar="RUN", help="also draw norms, split by the errors of this run"),
+    argument("--dir", metavar="FOLDER", default="runs/evaluated", help="output (default: %(default)s)"),
+    PLUGIN,
+)
+def evaluate(options: argparse.Namespace) -> None:
+    """Score the best weights of finished runs again, without training; print and save a table and a report.
+
+    Overrides change the evaluation: evaluation=l2, evaluation=diversity, evaluation.test_metrics=[NMI].
+    """
+    from ..experiments import compare, rescore
+    from ..reports.figures import save
+    from ..reports.run_folders import read_runs
+    from ..reports.view import norms_by_errors_of
+
+    folder, (runs, overrides) = Path(options.dir), _split(options.overrides)
+    jobs = rescore.rescore([*map(Path, runs)], overrides, folder, options.images)
+    title = rescore.IMAGES[options.images]
+    compare.write_results(f"{folder}, {title} as test items" if title else str(folder), jobs, folder)
+    if options.baseline:
+        figure = norms_by_errors_of(read_runs([Path(options.baseline)]).runs[0], read_runs([folder]))
+        print(*save(figure, folder / "norms_by_errors_of_baseline"), sep="\n")

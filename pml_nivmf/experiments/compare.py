@@ -25,7 +25,8 @@ from ..files import write_json, write_text
 from ..reports import tables
 from . import own_images, registry, run
 from .build import check_objects, compute_maps
-from .config import COMMAND_LINE, Composed, ConfigError, compose, differences, loss_class, parse_saved, short_override
+from .config import COMMAND_LINE, Composed, ConfigError, compose, differences, loss_class, parse_saved
+from .folders import short_override
 
 
 @dataclass(frozen=True)
@@ -109,7 +110,7 @@ def changed_keys(job: Job) -> list[str]:
     if not run.is_begun(job.folder):
         return []
     saved = parse_saved((job.folder / "config.yaml").read_text(), str(job.folder))
-    return differences(job.config, saved, run.MACHINE)
+    return differences(job.config, saved)
 
 
 def run_jobs(jobs: Sequence[Job], workers: int, plugins: Sequence[str] = (), overwrite: bool = False) -> None:
@@ -119,23 +120,22 @@ def run_jobs(jobs: Sequence[Job], workers: int, plugins: Sequence[str] = (), ove
             remedy = "choose another --dir, or pass --overwrite"
             raise ConfigError(f"{job.folder} contains a run with another {', '.join(changed)}: {remedy}")
     pending = [job for job in jobs if overwrite or not _score(job)]
+    if reused := len(jobs) - len(pending):
+        print(f"{reused} of {len(jobs)} runs are finished and reused; --overwrite runs them again")
     if pending and "ImageFolder" in pending[0].config.dataset:
         print(own_images.outlook(pending[0].config, len(pending), workers))
-    for job in jobs:
+    for job in pending:
         compute_maps(job.config)
-    finished = {job.folder for job in jobs if not overwrite and _score(job)}
-    if finished:
-        print(f"{len(finished)} of {len(jobs)} runs are finished and reused; --overwrite runs them again")
     with tqdm(total=sum(job.config.general.epochs for job in jobs), unit="epoch") as bar:
 
         def show() -> None:
             bar.update(sum(map(_epochs, jobs)) - bar.n)
-            for job in jobs:
-                if job.folder not in finished and (score := _score(job)):
-                    finished.add(job.folder)
+            for job in pending[:]:
+                if score := _score(job):
+                    pending.remove(job)
                     bar.write(f"{job.label}, seed {job.config.general.seed}: {score}")
 
-        in_processes(partial(_run_job, overwrite=overwrite), jobs, workers, plugins, show)
+        in_processes(partial(_run_job, overwrite=overwrite), pending[:], workers, plugins, show)
 
 
 def _score(job: Job) -> str:
@@ -196,8 +196,7 @@ def _prepare_worker(plugins: Sequence[str]) -> None:
     threading.Thread(target=_end_with_parent, daemon=True).start()
     sys.stdout = sys.stderr = io.StringIO()  # lines and bars of each run: the command has one bar for all
     torch.set_num_threads(1)
-    for plugin in plugins:
-        registry.load_plugin(plugin)
+    registry.load_plugins(plugins)
 
 
 def _end_with_parent() -> None:

@@ -1,14 +1,15 @@
 """From an experiment's name and overrides to one checked configuration.
 
 experiment_configs/README.md describes the files. Merged in this order: `GROUP/default.yaml`, the named variants, the
-sections of the base and of the experiment, those of `per_loss` for the chosen loss, the command line (see
-`merging`). Configurations run no code and do not read the environment.
+sections of the base and of the experiment, those of `per_loss` for the chosen loss, the command line. Mappings merge
+key by key, except that an object `{ClassName: …}` is replaced where the class differs, `key~OVERRIDE~` replaces,
+`key~DELETE~` removes a key, and `key~SEARCH~: {uniform: […]}` lets `pml-nivmf sweep` choose the value.
+Configurations run no code and do not read the environment.
 """
 
-import hashlib
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -19,33 +20,35 @@ from omegaconf.errors import ConfigKeyError, OmegaConfBaseException
 
 from ..checks import check_count, nearest
 from ..reports.settings import differing
-from .merging import DELETE, mapping, merge, take_searches
 from .schema import GROUPS, SETTINGS, ExperimentConfig
 from .schema import ConfigError as ConfigError  # for all who read configurations
 
 COMMAND_LINE = "command line"
-# Keys of an experiment's file beside `base`, `groups`, the groups and `per_loss`, with their defaults.
-_OPTIONS = {"description": "", "compare": [], "vary": "", "seeds": 5, "sweep": None, "fit": None}
-_YAML = (".yaml", ".yml")
-_LONGEST_NAME = 100  # of a folder, in characters
+OVERRIDE, DELETE, SEARCH = "~OVERRIDE~", "~DELETE~", "~SEARCH~"
+YAML = (".yaml", ".yml")
+# Where and how a run is computed. It may be resumed with these changed; with others it would be another run.
+MACHINE = ("general.run_dir", "general.threads", "general.device", "general.num_workers")
 _REFERENCE = re.compile(r"\$\{\w+(\.\w+)*\}")
 _Layer = tuple[str, dict[str, Any]]  # source and values
 
 
 @dataclass
 class Composed:
-    """A checked configuration and where it comes from."""
+    """A checked configuration, where it comes from, and the other keys of an experiment's file."""
 
-    name: str
-    config: DictConfig
     loss_variant: str
-    compare: list[str]  # losses that `compare` runs by default
-    vary: str  # KEY=VALUE,VALUE,… that `compare` runs by default
-    seeds: int  # seeds that `compare` runs by default
+    config: DictConfig
     sources: dict[str, str]  # dotted key -> file that set it last
-    sweep: Any  # the file's section as it is
     searches: dict[str, Any]  # dotted key -> space of key~SEARCH~
-    fit: Any  # of `own_images`
+    description: str = ""
+    compare: list[str] = field(default_factory=list)  # losses, values of a key (KEY=VALUE,VALUE,…) and number of seeds
+    vary: str = ""  # that `compare` runs by default
+    seeds: int = 5
+    sweep: Any = None  # see `search_space`
+    fit: Any = None  # see `own_images`
+
+
+_OPTIONS = ("description", "compare", "vary", "seeds", "sweep", "fit")
 
 
 def located(error: ConfigError, sources: dict[str, str]) -> ConfigError:
@@ -66,49 +69,23 @@ def config_folder() -> Path:
 
 
 @cache
-def variant_names(group: str) -> list[str]:
-    """The packaged variants of a group or, for the group "experiment", all experiments."""
-    folder = _folder(group)
-    paths = [path.relative_to(folder) for path in folder.rglob("*.yaml") if path.name != "tuned.yaml"]
-    return sorted(path.with_suffix("").as_posix() for path in paths if path.parts[0] not in GROUPS)
-
-
-def _folder(group: str) -> Path:
-    return config_folder() / ("" if group == "experiment" else group)
+def variants(group: str) -> dict[str, Path]:
+    """The files of the packaged variants of a group by name or, for the group "experiment", of all experiments."""
+    folder = config_folder() / ("" if group == "experiment" else group)
+    paths = [path for path in sorted(folder.rglob("*.yaml")) if path.name != "tuned.yaml"]
+    names = [path.relative_to(folder).with_suffix("") for path in paths]
+    return {name.as_posix(): path for name, path in zip(names, paths, strict=True) if name.parts[0] not in GROUPS}
 
 
 def find_variant(group: str, name: str, source: str = COMMAND_LINE) -> Path:
     """The file of a variant or an experiment, by name or by a user's path."""
-    if name.endswith(_YAML):
+    if name.endswith(YAML):
         if not Path(name).exists():
             raise ConfigError(f"{source}: {group}: there is no file {name}")
         return Path(name)
-    if name not in variant_names(group):
-        raise ConfigError(f"{source}: unknown {group} {name!r}{nearest(name, variant_names(group))}")
-    return _folder(group) / f"{name}.yaml"
-
-
-def experiment_name(name_or_path: str) -> str:
-    """The name of the experiment's run folders: a packaged experiment's name, or the stem of a user's file."""
-    return Path(name_or_path).stem if name_or_path.endswith(_YAML) else name_or_path
-
-
-def name_with_overrides(name_or_path: str, overrides: Sequence[str], ignored: Sequence[str] = ()) -> str:
-    """The experiment's name and what overrides change, such as `glyphs-epochs-3`: different runs, different folders."""
-    changed = [text for text in overrides if text.partition("=")[0] not in ("loss", "general.seed", *ignored)]
-    name = "-".join([experiment_name(name_or_path), *map(short_override, sorted(changed))])
-    name = name.removeprefix("own_images-")  # the name of the images' folder follows
-    if len(name) > _LONGEST_NAME:
-        name = f"{name[: _LONGEST_NAME - 9]}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
-    return name
-
-
-def short_override(text: str) -> str:
-    """`general.epochs=3` as epochs-3, a variant such as `model=resnet50` and a path by its own name, for folders."""
-    key, _, value = text.partition("=")
-    is_path = key.endswith((".root", ".npz", ".weights_file"))
-    words = [Path(value.strip('"')).stem] if is_path else [value] if key in GROUPS else [key.rpartition(".")[2], value]
-    return re.sub(r"[^\w.+-]+", "_", "-".join(words))
+    if name not in variants(group):
+        raise ConfigError(f"{source}: unknown {group} {name!r}{nearest(name, variants(group))}")
+    return variants(group)[name]
 
 
 def loss_class(variant: str) -> str:
@@ -129,38 +106,30 @@ def _parse(text: str, source: str) -> dict[str, Any]:
         raise ConfigError(f"{source} is not YAML that can be read: {error}") from None
     if "${" in _REFERENCE.sub("", str(content)):  # OmegaConf would run ${oc.env:HOME}
         raise ConfigError(f"{source}: only references to other values, such as ${{general.epochs}}, are allowed")
-    return mapping(content, source)
+    return _mapping(content, source)
+
+
+def _mapping(value: Any, where: str) -> dict[str, Any]:
+    if not isinstance(value, dict | None):
+        raise ConfigError(f"{where} must be a mapping, got {value!r}")
+    return value or {}
 
 
 def compose(name_or_path: str, overrides: Sequence[str] = ()) -> Composed:
     """The configuration of an experiment, by name or by path of a YAML file, with command-line overrides."""
     experiments = _with_bases(name_or_path)
-    source, options = experiments[-1][0], dict[str, Any](_OPTIONS)
+    source, options = experiments[-1][0], dict[str, Any]()
     for _, experiment in experiments:
         options |= {key: experiment.pop(key) for key in _OPTIONS if key in experiment}
     per_loss = [(file, experiment.pop("per_loss", {})) for file, experiment in experiments]
     command_line = [(COMMAND_LINE, _parse_override(text)) for text in overrides]
     loss = _variants([*experiments, *command_line])["loss"][-1]
     layers = [*experiments, *(_section_of(loss, sections, file) for file, sections in per_loss), *command_line]
-    variants = _variants(layers)
-    files = [(group, find_variant(group, name, source)) for group in GROUPS for name in variants[group]]
-    merged, sources = dict[str, Any](), dict[str, str]()
-    for layer_source, values in [*((str(file), {group: load(file)}) for group, file in files), *layers]:
-        merge(merged, values, layer_source, sources)
-    merged.pop("groups", None)
-    searches = take_searches(merged)
-    return Composed(
-        name=experiment_name(name_or_path),
-        config=_checked(merged, sources),
-        loss_variant=variants["loss"][-1],
-        compare=_read_names("loss", options["compare"], f"{source}: compare"),
-        vary=str(options["vary"]),
-        seeds=check_count(f"{source}: seeds", options["seeds"]),
-        sources=sources,
-        sweep=options["sweep"],
-        searches=searches,
-        fit=options["fit"],
-    )
+    chosen = _variants(layers)
+    composed = Composed(chosen["loss"][-1], *_checked([*_files(chosen, source), *layers]), **options)
+    composed.compare = _read_names("loss", composed.compare, f"{source}: compare")
+    check_count(f"{source}: seeds", composed.seeds)
+    return composed
 
 
 def _with_bases(name_or_path: str, source: str = COMMAND_LINE) -> list[_Layer]:
@@ -173,20 +142,25 @@ def _with_bases(name_or_path: str, source: str = COMMAND_LINE) -> list[_Layer]:
 
 def _section_of(loss: str, sections: Any, source: str) -> _Layer:
     """The section of `per_loss` for the chosen loss."""
-    sections = mapping(sections, f"{source}: per_loss")
+    sections = _mapping(sections, f"{source}: per_loss")
     _read_names("loss", list(sections), f"{source}: per_loss")
-    return f"{source}: per_loss.{loss}", mapping(sections.get(loss), f"{source}: per_loss.{loss}")
+    return f"{source}: per_loss.{loss}", _mapping(sections.get(loss), f"{source}: per_loss.{loss}")
 
 
-def _variants(layers: Sequence[_Layer]) -> dict[str, list[str]]:
-    """The files of each group in the order of merging; the last layer that names variants of a group chooses them."""
-    variants = {group: ["default"] for group in GROUPS}
+def _variants(layers: Sequence[_Layer], default: Sequence[str] = ("default",)) -> dict[str, list[str]]:
+    """The variants of each group in the order of merging; the last layer that names some of a group chooses them."""
+    chosen = {group: [*default] for group in GROUPS}
     for source, values in layers:
-        for group, names in mapping(values.get("groups"), f"{source}: groups").items():
+        for group, names in _mapping(values.get("groups"), f"{source}: groups").items():
             if group not in GROUPS:
                 raise ConfigError(f"{source}: unknown key 'groups.{group}'{nearest(str(group), GROUPS)}")
-            variants[group] = ["default", *_read_names(group, names, source)]
-    return variants
+            chosen[group] = [*default, *_read_names(group, names, source)]
+    return chosen
+
+
+def _files(chosen: dict[str, list[str]], source: str) -> list[_Layer]:
+    files = [(group, find_variant(group, name, source)) for group in GROUPS for name in chosen[group]]
+    return [(str(file), {group: load(file)}) for group, file in files]
 
 
 def _read_names(group: str, names: Any, source: str) -> list[str]:
@@ -212,8 +186,13 @@ def _parse_override(text: str) -> dict[str, Any]:
     return value
 
 
-def _checked(merged: dict[str, Any], sources: dict[str, str]) -> DictConfig:
-    """The merged values with types, defaults and resolved references."""
+def _checked(layers: Sequence[_Layer]) -> tuple[DictConfig, dict[str, str], dict[str, Any]]:
+    """The merged values with types, defaults and resolved references; the source of each key; the search spaces."""
+    merged, sources = dict[str, Any](), dict[str, str]()
+    for source, values in layers:
+        _merge(merged, values, source, sources)
+    merged.pop("groups", None)
+    searches = _take_searches(merged)
     try:
         config = OmegaConf.merge(OmegaConf.structured(ExperimentConfig), merged)
         OmegaConf.resolve(config)
@@ -226,7 +205,54 @@ def _checked(merged: dict[str, Any], sources: dict[str, str]) -> DictConfig:
             check(key, OmegaConf.select(config, key))
     except ValueError as error:
         raise located(ConfigError(str(error), key), sources) from None
-    return config  # type: ignore[return-value]
+    return config, sources, searches  # type: ignore[return-value]
+
+
+def _merge(base: dict[str, Any], new: dict[str, Any], source: str, sources: dict[str, str], parent: str = "") -> None:
+    """Merge `new` into `base`, and note the source of every key."""
+    for key_with_action, value in new.items():
+        key = _without_action(key_with_action)
+        path = f"{parent}.{key}" if parent else key
+        sources[path] = source
+        if key_with_action == key + DELETE:
+            if key not in base:
+                raise ConfigError(f"{source}: cannot delete {path!r}, which is not set{nearest(key, base)}")
+            del base[key]
+        elif key_with_action == key + SEARCH:
+            base[key_with_action] = value
+        elif path in GROUPS or isinstance(value, dict):
+            value, old = _mapping(value, f"{source}: {path}"), base.get(key)
+            if key_with_action == key + OVERRIDE or not isinstance(old, dict) or _class_differs(old, value):
+                base[key] = {}
+            _merge(base[key], value, source, sources, path)
+        else:
+            base[key] = value
+            base.pop(key + SEARCH, None)
+
+
+def _without_action(key: Any) -> str:
+    return str(key).removesuffix(OVERRIDE).removesuffix(DELETE).removesuffix(SEARCH)
+
+
+def _take_searches(values: dict[str, Any], parent: str = "") -> dict[str, Any]:
+    """Remove all keys that end in ~SEARCH~; return their values by dotted key."""
+    searches = {parent + _without_action(key): values.pop(key) for key in list(values) if key.endswith(SEARCH)}
+    for key, value in values.items():
+        searches |= _take_searches(value, f"{parent}{key}.") if isinstance(value, dict) else {}
+    return searches
+
+
+def _class_differs(old: dict[str, Any], new: dict[str, Any]) -> bool:
+    """Whether both are objects, `{ClassName: {…}}`, of different classes: arguments of the old must not remain."""
+    before, after = (
+        {
+            _without_action(key)
+            for key, value in values.items()
+            if str(key)[:1].isupper() and isinstance(value, dict | None)
+        }
+        for values in (old, new)
+    )
+    return bool(before and after) and not after <= before
 
 
 def _explained(error: OmegaConfBaseException, merged: dict[str, Any]) -> ConfigError:
@@ -248,24 +274,19 @@ def to_yaml(config: DictConfig) -> str:
 
 def parse_saved(text: str, source: str) -> DictConfig:
     """The configuration of a run folder or a checkpoint, checked like any other."""
-    values = _parse(text, source)
-    return _checked(values, dict.fromkeys(values, source))
+    return _checked([(source, _parse(text, source))])[0]
 
 
 def with_overrides(config: DictConfig, overrides: Sequence[str], allowed: Sequence[str]) -> DictConfig:
     """A saved configuration with changes to the allowed keys; a variant, `evaluation=l2`, is merged into its group."""
-    merged: Any = OmegaConf.to_container(config)
     for text in overrides:
         if not text.startswith(tuple(allowed)):
             raise ConfigError(f"{COMMAND_LINE}: {text}: only {', '.join(allowed)} of a run can be changed")
-        layer = _parse_override(text)
-        for group, names in layer.pop("groups", {}).items():
-            for name in _read_names(group, names, COMMAND_LINE):
-                merge(merged, {group: load(find_variant(group, name))}, name, {})
-        merge(merged, layer, COMMAND_LINE, {})
-    return _checked(merged, dict.fromkeys(merged, COMMAND_LINE))
+    layers = [(COMMAND_LINE, _parse_override(text)) for text in overrides]
+    saved: Any = OmegaConf.to_container(config)
+    return _checked([("the run", saved), *_files(_variants(layers, default=()), COMMAND_LINE), *layers])[0]
 
 
-def differences(first: DictConfig, second: DictConfig, ignore: Sequence[str]) -> list[str]:
+def differences(first: DictConfig, second: DictConfig, ignore: Sequence[str] = MACHINE) -> list[str]:
     """Dotted keys in which two configurations differ."""
     return list(differing([OmegaConf.to_container(first), OmegaConf.to_container(second)], ignore))

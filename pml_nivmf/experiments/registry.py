@@ -6,7 +6,7 @@ anything else.
 
 import inspect
 import runpy
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -76,12 +76,13 @@ def known(kind: str) -> list[str]:
     return sorted(_KINDS[kind])
 
 
-def load_plugin(path: str) -> None:
-    """Run a user's Python file, which calls `register`. Only the user can name it, never a configuration."""
-    try:
-        runpy.run_path(path, run_name=f"pml_nivmf_plugin_{Path(path).stem}")
-    except (ImportError, OSError, SyntaxError) as error:
-        raise ConfigError(f"the plugin {path} cannot be imported: {error}") from error
+def load_plugins(paths: Sequence[str]) -> None:
+    """Run a user's Python files, which call `register`. Only the user can name them, never a configuration."""
+    for path in paths:
+        try:
+            runpy.run_path(path, run_name=f"pml_nivmf_plugin_{Path(path).stem}")
+        except (ImportError, OSError, SyntaxError) as error:
+            raise ConfigError(f"the plugin {path} cannot be imported: {error}") from error
 
 
 def check(kind: str, config: Any, path: str) -> None:

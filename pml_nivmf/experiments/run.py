@@ -18,7 +18,7 @@ from ..losses.collectives import world
 from . import checkpoint, enrolment, uncertainty
 from .build import Parts, build_parts
 from .checkpoint import Progress
-from .config import ConfigError, differences, parse_saved, to_yaml, with_overrides
+from .config import MACHINE, ConfigError, differences, parse_saved, to_yaml, with_overrides
 from .distributed import is_first, on_first, seed_rank
 from .evaluate import evaluate, test
 from .records import Recorder, environment
@@ -27,8 +27,6 @@ from .train import Trainer, build_trainer, warm_start
 _CONFIG, _SUMMARY, _BEST, _CHECKPOINTS = "config.yaml", "summary.json", "best.pt", "checkpoints"
 # What a run writes after its configuration.
 _OUTPUTS = (_SUMMARY, _BEST, _CHECKPOINTS, "history.json", uncertainty.ITEMS, uncertainty.PICTURES)
-# Where and how a run is computed. It may be resumed with these changed; with others it would be another run.
-MACHINE = ("general.run_dir", "general.threads", "general.device", "general.num_workers")
 _EPOCHS = "general.epochs"
 
 OnEpoch = Callable[[dict[str, Any]], bool]

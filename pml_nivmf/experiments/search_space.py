@@ -4,7 +4,7 @@ import json
 import math
 import sys
 import warnings
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -15,7 +15,8 @@ from optuna.trial import BaseTrial, FixedTrial
 
 from ..checks import nearest
 from . import compare, registry
-from .config import ConfigError, compose, experiment_name, find_variant, loss_class
+from .config import ConfigError, compose, find_variant, loss_class
+from .folders import experiment_name
 
 _GRID_DEFAULTS = {"pruner": "none", "trials": sys.maxsize}  # the number of combinations is the limit
 
@@ -77,6 +78,7 @@ class LossSearch:
         is_grid, limit = self.section.sampler == "grid", self.section.trials
         return min(limit, math.prod(len(parameter.values) for parameter in self.space.values())) if is_grid else limit
 
+    @property
     def start(self) -> dict[str, Any]:
         """The parameters of the first trial; those that are missing are drawn."""
         start = {key: value for key, value in self.section.start.items() if key in self.space}
@@ -86,10 +88,12 @@ class LossSearch:
         """The seeds of each trial."""
         return range(self.base.general.seed, self.base.general.seed + self.section.seeds)
 
-    def config(self, params: dict[str, Any], seed: int = 0, folder: Path = Path()) -> DictConfig:
-        """The configuration of one run with the parameters of a trial."""
+    def job(self, folder: Path, trial: int | str, params: dict[str, Any], seed: int) -> compare.Job:
+        """One run with the parameters of a trial."""
+        name = trial if isinstance(trial, str) else f"trial-{trial:04d}"
+        target = folder / self.name / name / f"seed-{seed}"
         overrides = [*self.overrides, *(f"{key}={value}" for key, value in params.items())]
-        return compare.compose_loss(self.experiment, self.loss, overrides, seed, folder)
+        return compare.Job(self.name, compare.compose_loss(self.experiment, self.loss, overrides, seed, target), target)
 
 
 def decode(params: dict[str, Any]) -> dict[str, Any]:
@@ -115,7 +119,9 @@ def plan(
         base = compare.compose_loss(experiment, loss, [*texts, *values], first.config.general.seed, Path())
         searches.append(LossSearch(experiment, loss, texts, base, section, space))
         _check(searches[-1], f"{where} of {Path(loss).stem}")
-    _check_searched(section.start, {key for search in searches for key in search.space}, f"{where}.start")
+    searched = {key for search in searches for key in search.space}
+    for key in section.start.keys() - searched:
+        raise ConfigError(f"{where}.start: {key!r} is not searched{nearest(key, searched)}")
     return searches
 
 
@@ -140,7 +146,6 @@ def _read_space(section: SweepSection, in_place: dict[str, Any], loss: str, wher
     changes, place = section.losses.get(Path(loss).stem, {}), f"{where}.losses.{Path(loss).stem}"
     for key in changes:
         compare.target_class(key, [loss_class(loss)], place)
-    _check_searched([key for key, entry in changes.items() if entry is None], common, place)
     kinds = ("choice",) if section.sampler == "grid" else ("choice", "log_uniform", "uniform", "int")
     space = {}
     for key, entry in ((key, entry) for key, entry in (common | changes | in_place).items() if entry is not None):
@@ -163,20 +168,14 @@ def _check(search: LossSearch, where: str) -> None:
     values = {key: parameter.values for key, parameter in search.space.items()}
     rows = range(max(map(len, values.values())))
     corners = [{key: options[min(row, len(options) - 1)] for key, options in values.items()} for row in rows]
-    for params in [*corners, corners[0] | search.start()]:
+    for params in [*corners, corners[0] | search.start]:
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("error", UserWarning)  # Optuna only warns of a value outside its range
                 drawn = {key: p.suggest(FixedTrial(params), key) for key, p in search.space.items()}
-                search.config(drawn | search.section.reproduce)
+                search.job(Path(), 0, drawn | search.section.reproduce, 0)
         except (TypeError, ValueError, UserWarning) as error:  # without the parameters the configuration was right
             raise ConfigError(f"{where}: {str(error).removeprefix('command line: ')} (with {params})") from None
-
-
-def _check_searched(keys: Iterable[str], searched: Collection[str], where: str) -> None:
-    for key in keys:
-        if key not in searched:
-            raise ConfigError(f"{where}: {key!r} is not searched{nearest(str(key), searched)}")
 
 
 def describe(search: LossSearch) -> str:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import optuna
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import OmegaConf
 from optuna.storages import RDBStorage, RetryHeartbeatStaleTrialCallback
 from optuna.trial import FrozenTrial, Trial, TrialState
 from sqlalchemy import event
@@ -28,7 +28,8 @@ from ..files import write_json, write_text
 from ..reports.settings import differing
 from ..reports.tables import search_markdown
 from . import compare, run
-from .config import ConfigError, experiment_name
+from .config import MACHINE, ConfigError
+from .folders import experiment_name
 from .search_space import LossSearch, decode
 
 _HEARTBEAT_SECONDS, _GRACE_SECONDS = 10, 30  # a trial without a heartbeat for that long is queued again
@@ -41,7 +42,7 @@ _FINISHED = (TrialState.COMPLETE, TrialState.PRUNED)
 class SearchResult(NamedTuple):
     plan: LossSearch
     trials: list[FrozenTrial]  # finished
-    best: FrozenTrial | None  # of those that were not pruned
+    ranked: list[FrozenTrial]  # those that were not pruned, the best first; after `run_finals` the finalists
     finals: dict[int, list[float]] | None = None  # number of a finalist -> its scores, one for each seed
 
 
@@ -89,13 +90,13 @@ def _begin(plan: LossSearch, storage: str, overwrite: bool) -> optuna.Study:
     settings: Any = OmegaConf.to_container(plan.base, resolve=True)
     settings["sweep"] = {"seeds": plan.section.seeds, "space": {key: list(p) for key, p in plan.space.items()}}
     saved = study.user_attrs.get("settings", settings)
-    if changed := differing([settings, saved], run.MACHINE):
+    if changed := differing([settings, saved], MACHINE):
         remedy = "choose another --dir or --storage, or pass --overwrite"
         raise ConfigError(f"{plan.study} was begun with another {', '.join(changed)}: {remedy}")
     study.set_user_attr("settings", settings)
     trials = study.get_trials(deepcopy=False)
-    if plan.start() and not trials:
-        study.enqueue_trial(plan.start())
+    if plan.start and not trials:
+        study.enqueue_trial(plan.start)
     retried = {number for trial in trials for number in RetryHeartbeatStaleTrialCallback.retry_history(trial)}
     for trial in trials:
         if trial.state == TrialState.RUNNING:  # or one that was killed before its first heartbeat would never be stale
@@ -132,7 +133,7 @@ def run_searches(
 def _result(plan: LossSearch, study: optuna.Study) -> SearchResult:
     trials = study.get_trials(deepcopy=False, states=_FINISHED)[: plan.trials]  # machines may run one too many
     complete = [trial for trial in trials if trial.state == TrialState.COMPLETE]
-    return SearchResult(plan, trials, max(complete, key=lambda trial: float(trial.values[0]), default=None))
+    return SearchResult(plan, trials, sorted(complete, key=lambda trial: float(trial.values[0]), reverse=True))
 
 
 def _to_start(plan: LossSearch, study: optuna.Study) -> int:
@@ -156,26 +157,25 @@ def _objective(trial: Trial, plan: LossSearch, folder: Path) -> float:
     params = {key: parameter.suggest(trial, key) for key, parameter in plan.space.items()}
     scores: list[float] = []
     for seed in plan.seeds():
-        target = folder / plan.name / f"trial-{trial.number:04d}" / f"seed-{seed}"
         try:
-            scores.append(_train(trial, plan.config(params, seed, target), target, may_prune=not scores))
+            scores.append(_train(trial, plan.job(folder, trial.number, params, seed), may_prune=not scores))
         except ConfigError as error:
             raise ConfigError(f"trial {trial.number} of {plan.name} with {params}: {error}") from None
     return statistics.median(scores)
 
 
-def _train(trial: Trial, config: DictConfig, folder: Path, may_prune: bool) -> float:
+def _train(trial: Trial, job: compare.Job, may_prune: bool) -> float:
     """Train once. A run without a finite score ends the trial, which then counts as pruned."""
-    key = f"validation_{config.evaluation.select}"
+    key = f"validation_{job.config.evaluation.select}"
 
     def should_stop(row: dict[str, Any]) -> bool:
-        if not may_prune or key not in row or row["epoch"] == config.general.epochs:
+        if not may_prune or key not in row or row["epoch"] == job.config.general.epochs:
             return False
         trial.report(row[key], row["epoch"])
         return trial.should_prune()
 
     try:
-        summary = run.start(config, folder, True, should_stop)
+        summary = run.start(job.config, job.folder, True, should_stop)
     except FloatingPointError as error:
         summary = {"validation_score": None, "status": str(error)}
     if summary["validation_score"] is None:
@@ -187,22 +187,15 @@ def _train(trial: Trial, config: DictConfig, folder: Path, may_prune: bool) -> f
 
 def run_finals(result: SearchResult, folder: Path, workers: int, plugins: Sequence[str] = ()) -> SearchResult:
     """Run the best trials of a loss with more seeds, and choose among them by the mean over all seeds."""
-    plan, section = result.plan, result.plan.section
-    complete = [trial for trial in result.trials if trial.state == TrialState.COMPLETE]
-    finalists = sorted(complete, key=lambda trial: float(trial.values[0]), reverse=True)[: section.finalists]
-    if not finalists or not section.finalist_seeds:
+    plan, finalists = result.plan, result.ranked[: result.plan.section.finalists]
+    seeds = range(plan.seeds().stop, plan.seeds().stop + plan.section.finalist_seeds)
+    if not finalists or not seeds:
         return result
-    seeds = range(plan.seeds().stop, plan.seeds().stop + section.finalist_seeds)
-    jobs = {trial.number: [_final(plan, trial, seed, folder) for seed in seeds] for trial in finalists}
+    jobs = {t.number: [plan.job(folder, t.number, t.params, seed) for seed in seeds] for t in finalists}
     compare.in_processes(_run_final, [job for row in jobs.values() for job in row], workers, plugins)
-    scores = {t.number: [float(t.values[0]), *map(_score, jobs[t.number])] for t in finalists}
-    best = max(finalists, key=lambda trial: statistics.fmean(scores[trial.number]))
-    return result._replace(best=best, finals=scores)
-
-
-def _final(plan: LossSearch, trial: FrozenTrial, seed: int, folder: Path) -> compare.Job:
-    target = folder / plan.name / f"trial-{trial.number:04d}" / f"seed-{seed}"
-    return compare.Job(plan.name, plan.config(trial.params, seed, target), target)
+    scores = {trial.number: [float(trial.values[0]), *map(_score, jobs[trial.number])] for trial in finalists}
+    ranked = sorted(finalists, key=lambda trial: statistics.fmean(scores[trial.number]), reverse=True)
+    return result._replace(ranked=ranked, finals=scores)
 
 
 def _run_final(job: compare.Job) -> None:
@@ -224,18 +217,16 @@ def reproduce(
 ) -> None:
     """Train the best settings again with seeds that had no say in choosing them; save and print their test metrics."""
     jobs = []
-    for plan, best in ((result.plan, result.best) for result in results if result.best is not None):
+    for plan, best in ((result.plan, best) for result in results for best in result.ranked[:1]):
         first = max(_FIRST_NEW_SEED, plan.seeds().stop)
         for seed in range(first, first + seeds):
-            target = folder / plan.name / "best" / f"seed-{seed}"
-            config = plan.config(best.params | plan.section.reproduce, seed, target)
-            job = compare.Job(plan.name, config, target)
+            job = plan.job(folder, "best", best.params | plan.section.reproduce, seed)
             if compare.changed_keys(job):  # other settings were the best before there were more trials
-                shutil.rmtree(target.parent)
+                shutil.rmtree(job.folder.parent)
             jobs.append(job)
     if jobs:
         compare.run_jobs(jobs, workers, plugins)
-        compare.write_results(f"{experiment_name(results[0].plan.experiment)}, best settings", jobs, folder)
+        compare.write_results(f"{experiment_name(plan.experiment)}, best settings", jobs, folder)
 
 
 def write_results(results: Sequence[SearchResult], folder: Path) -> None:
@@ -260,7 +251,7 @@ def write_results(results: Sequence[SearchResult], folder: Path) -> None:
 
 
 def _summary(result: SearchResult) -> dict[str, Any]:
-    best = result.best
+    best = result.ranked[0] if result.ranked else None
     return {
         "loss": result.plan.name,
         "finished": len(result.trials),

@@ -32,7 +32,7 @@ def write(tmp_path):
 
 
 def test_every_group_has_a_default_and_every_file_a_description():
-    assert all("default" in config.variant_names(group) for group in GROUPS)
+    assert all("default" in config.variants(group) for group in GROUPS)
     for path in config.config_folder().rglob("*.yaml"):
         assert path.read_text().startswith(("# ", "description: ")), path
 
@@ -42,7 +42,7 @@ def test_an_experiment_differs_from_its_base(write):
     middle = write(f"base: {base}\ncompare: [cos]\nper_loss: {{margin: {{general: {{seed: 4}}}}}}", "middle.yaml")
     name = write(f"base: {middle}\ngroups: {{model: conv_net}}\noptimizers: {{proxy_lr: 3, temperature_lr~DELETE~: }}")
     composed, with_margin = compose(name), compose(name, ["loss=margin"]).config
-    assert (composed.name, composed.seeds, composed.compare) == ("mine", 2, ["cos"])
+    assert (composed.seeds, composed.compare) == (2, ["cos"])
     assert (composed.loss_variant, composed.config.general.epochs) == ("proxy_nca", 7)
     assert "ConvNet" in composed.config.model.trunk
     assert (composed.config.optimizers.proxy_lr, composed.config.optimizers.temperature_lr) == (3, None)
@@ -108,7 +108,7 @@ def test_files_of_users(write):
         write(f"per_loss: {{{loss}: {{loss: {{ProxyNCALoss: {{softmax_scale: 3}}}}}}}}"), [f"loss={loss}"]
     )
     assert composed.config.loss == {"ProxyNCALoss": {"softmax_scale": 3}}
-    assert (composed.name, composed.loss_variant) == ("mine", loss)
+    assert composed.loss_variant == loss
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from omegaconf import OmegaConf
 from pml_nivmf.data.splits import Source, hold_out_classes, make_splits
 from pml_nivmf.experiments import compare, registry, search_space
 from pml_nivmf.experiments.build import build_parts, check_objects
-from pml_nivmf.experiments.config import compose, config_folder, variant_names
+from pml_nivmf.experiments.config import compose, config_folder, variants
 from pml_nivmf.experiments.train import build_trainer, warm_start
 
 SIX = ["margin", "multi_similarity", "proxy_nca", "el_nivmf_paper", "proxy_anchor", "panc_el_nivmf_paper"]
@@ -26,7 +26,7 @@ def read(name):
     return yaml.safe_load((config_folder() / f"{name}.yaml").read_text())
 
 
-@pytest.mark.parametrize("name", [name for name in variant_names("experiment") if "/" in name])
+@pytest.mark.parametrize("name", [name for name in variants("experiment") if "/" in name])
 def test_tables_and_figures_have_the_papers_protocol(name):
     composed = compose(name)
     evaluation = composed.config.evaluation
@@ -170,7 +170,7 @@ def tiny_features(validation_share=0.25):
     return make_splits(source, source, hold_out_classes(labels, validation_share, 0), torch.clone, torch.clone, (16,))
 
 
-@pytest.mark.parametrize("name", variant_names("experiment"))
+@pytest.mark.parametrize("name", variants("experiment"))
 def test_every_loss_of_every_experiment_trains_two_steps(name, monkeypatch):
     """On tiny data and without a trunk: no files, no downloads."""
     monkeypatch.setitem(registry._KINDS["dataset"], "TinyFeatures", tiny_features)

@@ -83,7 +83,7 @@ def test_errors_of_constructors_name_the_object(config, message):
 def test_what_a_plugin_builds_must_be_of_its_kind(tmp_path):
     plugin = "from pml_nivmf.experiments.registry import register\nregister('loss', lambda: 'text', 'Text')\n"
     (tmp_path / "mine.py").write_text(plugin)
-    registry.load_plugin(str(tmp_path / "mine.py"))
+    registry.load_plugins([str(tmp_path / "mine.py")])
     with pytest.raises(ConfigError, match="a loss must be a Module, got a str"):
         build_loss({"Text": {}})
     with pytest.raises(ConfigError, match="unknown kind 'los': did you mean 'loss'"):

@@ -32,7 +32,7 @@ def test_values_reach_the_configuration(write, tmp_path, trainings):
     rates = [config.optimizers.proxy_lr for config in trainings.configs]
     assert len({*rates}) == 6
     assert 0.001 <= min(rates) < 0.03 < max(rates) <= 1.0
-    assert result.best.params["optimizers.proxy_lr"] == min(rates, key=lambda rate: abs(math.log10(rate) + 1))
+    assert result.ranked[0].params["optimizers.proxy_lr"] == min(rates, key=lambda rate: abs(math.log10(rate) + 1))
 
 
 def test_first_trial(write, tmp_path, trainings):
@@ -71,7 +71,7 @@ def test_finalists_are_chosen_by_the_mean_over_more_seeds(write, tmp_path, in_pr
     (result,) = search(write("sweep:\n  sampler: grid" + space), tmp_path / "sweep")
     for _ in range(2):  # the second time everything is there
         final = sweep.run_finals(result, tmp_path / "sweep", 1)
-        assert search_space.decode(final.best.params) == {"optimizers.proxy_lr": 0.2}
+        assert search_space.decode(final.ranked[0].params) == {"optimizers.proxy_lr": 0.2}
         assert sorted(final.finals.values()) == [scores[0.2], scores[0.1]]
     assert sorted(started) == [(0.1, 0), (0.1, 1), (0.1, 2), (0.2, 0), (0.2, 1), (0.2, 2), (0.3, 0)]
 
@@ -102,7 +102,7 @@ def test_real_trainings_without_a_score_count_as_trials(write, tmp_path, in_proc
     (result,) = search(write(), tmp_path / "sweep", ["el_vmf"], trials=2, overrides=overrides)
     assert [trial.state for trial in result.trials] == [TrialState.PRUNED] * 2
     assert error in result.trials[0].user_attrs["error"]
-    assert result.best is None
+    assert not result.ranked
     sweep.write_results([result], tmp_path / "sweep")
     (loss,) = json.loads((tmp_path / "sweep" / "sweep.json").read_text())["losses"]
     assert (loss["finished"], loss["best"]) == (2, None)

@@ -1,0 +1,55 @@
+"""How commands are declared: functions whose docstring is the help, below the arguments that they take."""
+
+import argparse
+import os
+from collections.abc import Callable
+from typing import Any
+
+Run = Callable[[argparse.Namespace], None]
+Argument = tuple[tuple[str, ...], dict[str, Any]]
+COMMANDS: dict[str, tuple[Run, tuple[Argument, ...]]] = {}
+
+
+def command(name: str, *arguments: Argument) -> Callable[[Run], Run]:
+    """Make the decorated function the command `pml-nivmf NAME`."""
+
+    def add(function: Run) -> Run:
+        COMMANDS[name] = function, arguments
+        return function
+
+    return add
+
+
+def argument(*names: str, **options: Any) -> Argument:
+    """What argparse's `add_argument` takes."""
+    return names, options
+
+
+def names(text: str) -> list[str]:
+    return text.split(",")
+
+
+def count(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"must be an integer of at least 1, got {text!r}")
+    return int(text)
+
+
+def counts(text: str) -> list[int]:
+    return [count(part) for part in names(text)]
+
+
+# `cli` loads these files before it calls the command.
+PLUGIN = argument(
+    "--plugin", action="append", default=[], metavar="FILE.py", help='a file that calls register("loss", MyLoss)'
+)
+OVERRIDES = argument("overrides", nargs="*", metavar="key=value", help="changes to the configuration")
+# Of commands that run several losses in parallel.
+PARALLEL = (
+    argument("--losses", type=names, default=[], help="variants or YAML files (default: the experiment's)"),
+    argument("--dir", metavar="FOLDER", help="runs and tables go to FOLDER/NAME (default: runs/NAME-…)"),
+    argument("--jobs", type=count, default=os.cpu_count(), help="runs at a time (default: number of cores)"),
+    argument("--dry-run", action="store_true", help="print what would run and stop"),
+    argument("--overwrite", action="store_true", help="run again what is in the folder"),
+    PLUGIN,
+)

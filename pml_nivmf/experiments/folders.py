@@ -1,0 +1,44 @@
+"""Folders of runs, named after the experiment and what overrides change: different runs, different folders."""
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from .config import MACHINE, YAML, Composed
+from .schema import GROUPS
+
+
+def experiment_name(name_or_path: str) -> str:
+    """The name of a packaged experiment, or the stem of a user's file."""
+    return Path(name_or_path).stem if name_or_path.endswith(YAML) else name_or_path
+
+
+def name_with_overrides(name_or_path: str, overrides: Sequence[str]) -> str:
+    """The experiment's name and what overrides change, such as `glyphs-epochs-3`."""
+    changed = [text for text in overrides if text.partition("=")[0] not in ("loss", "general.seed", *MACHINE)]
+    name = "-".join([experiment_name(name_or_path), *map(short_override, sorted(changed))])
+    return name.removeprefix("own_images-")  # the name of the images' folder follows
+
+
+def short_override(text: str) -> str:
+    """`general.epochs=3` as epochs-3, a variant such as `model=resnet50` and a path by its own name."""
+    key, _, value = text.partition("=")
+    is_path = key.endswith((".root", ".npz", ".weights_file"))
+    words = [Path(value.strip('"')).stem] if is_path else [value] if key in GROUPS else [key.rpartition(".")[2], value]
+    return re.sub(r"[^\w.+-]+", "_", "-".join(words))
+
+
+def results_folder(folder: str | None, name_or_path: str, overrides: Sequence[str], *parents: str) -> Path:
+    """FOLDER/NAME or, without a folder, runs/NAME-OVERRIDES."""
+    if folder:
+        return Path(folder) / experiment_name(name_or_path)
+    return Path("runs", *parents) / name_with_overrides(name_or_path, overrides)
+
+
+def run_folder(composed: Composed, name_or_path: str, overrides: Sequence[str]) -> Path:
+    """The folder of a single run."""
+    general = composed.config.general
+    if general.run_dir is not None:
+        return Path(general.run_dir).expanduser()  # shells do not expand ~ after `=`
+    folder = results_folder(None, name_or_path, overrides)
+    return folder / Path(composed.loss_variant).stem / f"seed-{general.seed}"
