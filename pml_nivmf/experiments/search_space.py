@@ -119,7 +119,7 @@ def plan(
         base = compare.compose_loss(experiment, loss, [*texts, *values], first.config.general.seed, Path())
         searches.append(LossSearch(experiment, loss, texts, base, section, space))
         _check(searches[-1], f"{where} of {Path(loss).stem}")
-    searched = {key for search in searches for key in search.space}
+    searched = {*section.space}.union(*section.losses.values(), *(search.space for search in searches))
     for key in section.start.keys() - searched:
         raise ConfigError(f"{where}.start: {key!r} is not searched{nearest(key, searched)}")
     return searches

@@ -123,3 +123,8 @@ def test_dry_run_prints_studies_and_spaces(write, tmp_path, capsys):
     assert "tiny/proxy_anchor: tpe, 6 trials, 12 runs" in shown
     assert "log_uniform [0.001, 1.0]" in shown
     assert not (tmp_path / "sweep").exists()
+
+
+def test_the_start_of_losses_that_are_not_chosen_is_ignored():
+    (search,) = search_space.plan("results/cars196_maps", ["cos"], [])
+    assert search.start == {"optimizers.model.Adam.lr": 5e-4, "optimizers.proxy_lr": 0.03}
