@@ -1,20 +1,19 @@
 r"""Distances between two von Mises-Fisher distributions with natural parameters z = κ_z·μ_z and p = κ_p·μ_p.
 
 Everything is written with ‖z‖², ⟨z, p⟩ and ‖p‖² only, so nothing is singular at z = 0, and with densities relative to
-the uniform density on the sphere: r(κ) = log C_M(κ) − log C_M(0). The omitted constant is the same for every pair;
-`ppk_offset` returns it.
+the uniform density on the sphere: r(κ) = log C_M(κ) − log C_M(0). The omitted constant is the same for every pair.
 """
 
 from torch import Tensor
 
 from .pairing import Pairing, squared_norm, unit_vectors
-from .vmf import log_uniform_density, normalizer_change, relative_log_normalizer_of_square, second_moment_terms
+from .vmf import normalizer_change, relative_log_normalizer_of_square, second_moment_terms
 
 
 def relative_ppk_distance(
     query: Tensor, reference: Tensor, gamma: float, pairing: Pairing, whole: bool = True, method: str = "exact"
 ) -> Tensor:
-    r"""−log of the probability product kernel ∫ ζ_z^γ ζ_p^γ over the sphere, up to `ppk_offset`:
+    r"""−log of the probability product kernel ∫ ζ_z^γ ζ_p^γ over the sphere, without (1 − 2γ)·log C_M(0):
 
     −γ·(r(κ_z) + r(κ_p)) + r(γ·‖z + p‖).
 
@@ -33,11 +32,6 @@ def relative_ppk_distance(
     per_query = relative_log_normalizer_of_square(gamma**2 * query_squared, dim, method)
     per_query = per_query - gamma * relative_log_normalizer_of_square(query_squared, dim, method)
     return distance + pairing.per_query(per_query)
-
-
-def ppk_offset(gamma: float, dim: int) -> float:
-    """The PPK distance minus `relative_ppk_distance`: (1 − 2γ)·log C_M(0)."""
-    return (1 - 2 * gamma) * log_uniform_density(dim)
 
 
 def kl_distance(

@@ -10,7 +10,8 @@ import math
 import torch
 from torch import Tensor
 
-from .bessel import vmf_normalizer_change, vmf_ratio, vmf_relative_normalizer
+from ..checks import check_option
+from .bessel import vmf_normalizer_change, vmf_ratio
 from .pairing import at_least_float32, in_dtype_of
 
 # The quadratic fits printed in the paper: constant, linear and quadratic coefficient.
@@ -25,14 +26,12 @@ def log_vmf_normalizer(concentration: Tensor, dim: int, method: str = "exact") -
         dim: M, the dimension of the space the sphere lies in.
         method: "exact", or "paper": the quadratic fits of Kirchhof et al. (2022), which exist for M = 128 and 512.
     """
-    if method == "exact":
+    if check_option("method", method, ("exact", "paper")) == "exact":
         return relative_log_normalizer(concentration, dim) + log_uniform_density(dim)
-    if method == "paper":
-        if dim not in _PAPER_FITS:
-            raise ValueError(f'method="paper" exists for dim 128 and 512 only, got {dim}: use method="exact"')
-        constant, linear, quadratic = _PAPER_FITS[dim]
-        return constant + concentration * (linear + quadratic * concentration)
-    raise ValueError(f'method must be "exact" or "paper", got {method!r}')
+    if dim not in _PAPER_FITS:
+        raise ValueError(f'method="paper" exists for dim 128 and 512 only, got {dim}: use method="exact"')
+    constant, linear, quadratic = _PAPER_FITS[dim]
+    return constant + concentration * (linear + quadratic * concentration)
 
 
 def log_uniform_density(dim: int) -> float:
@@ -44,24 +43,20 @@ def log_uniform_density(dim: int) -> float:
 def relative_log_normalizer(concentration: Tensor, dim: int) -> Tensor:
     """r(κ) = log C_M(κ) − log C_M(0) ≤ 0, which the losses use because float32 represents it to rounding."""
     working = at_least_float32(concentration)
-    largest = _largest_squarable(working)
-    squarable, beyond = working.clamp(max=largest), working.clamp(min=largest)
+    squarable = _squarable(working)
     value = relative_log_normalizer_of_square(squarable * squarable, dim)
-    # For larger κ, r falls like −κ + (M−1)/2·log κ to rounding.
-    value = value - (beyond - largest) + (dim - 1) / 2 * torch.log(beyond / largest)
-    return in_dtype_of(value, concentration)
+    return in_dtype_of(value - (working - squarable), concentration)  # for larger κ, r falls like −κ to rounding
 
 
 def mean_resultant_length(concentration: Tensor, dim: int) -> Tensor:
     """A_M(κ) = I_{M/2}(κ) / I_{M/2−1}(κ), the length of the mean vector and the mean cosine of a sample, in [0, 1)."""
-    working = at_least_float32(concentration)
-    working = working.clamp(max=_largest_squarable(working))  # A is 1 to rounding at that κ
-    return in_dtype_of(working * vmf_ratio(working * working, _order(dim)), concentration)
+    squarable = _squarable(at_least_float32(concentration))  # A is 1 to rounding at larger κ
+    return in_dtype_of(squarable * vmf_ratio(squarable * squarable, _order(dim)), concentration)
 
 
-def _largest_squarable(like: Tensor) -> float:
-    """The largest κ that is squared; its square is far from overflow."""
-    return math.sqrt(torch.finfo(like.dtype).max) / 1024
+def _squarable(concentration: Tensor) -> Tensor:
+    """κ, or less where its square would be close to overflow."""
+    return concentration.clamp(max=math.sqrt(torch.finfo(concentration.dtype).max) / 1024)
 
 
 def relative_log_normalizer_of_square(squared: Tensor, dim: int, method: str = "exact") -> Tensor:
@@ -70,7 +65,7 @@ def relative_log_normalizer_of_square(squared: Tensor, dim: int, method: str = "
     `method="paper"` is the fit of `log_vmf_normalizer` minus log C_M(0).
     """
     if method == "exact":
-        return vmf_relative_normalizer(squared, _order(dim))
+        return vmf_normalizer_change(None, squared, _order(dim))
     norm = (squared.relu() + torch.finfo(squared.dtype).tiny ** 0.5).sqrt()  # with a finite slope at zero
     return log_vmf_normalizer(norm, dim, method) - log_uniform_density(dim)
 
