@@ -16,11 +16,9 @@ from ..functional.pairing import unit_vectors
 from ..metrics import UndefinedMetricError, threshold_for_precision
 from ..metrics.inputs import as_embeddings
 from . import stored
-from .fitting import Fitted, fit_gallery
-from .labels import Label, number_labels
-from .mixture import Parameters, ShapeAxes
-from .shape import WithinClassShape, shape_axes
-from .space import GallerySpace
+from .classes import Label, WithinClassShape, number_labels, shape_axes
+from .fitting import fit_gallery
+from .mixture import Fitted, GallerySpace, Parameters, ShapeAxes
 
 _EVIDENCE = 3  # images per answer
 _SAVED = ("labels", "names", "info", "index")
@@ -87,10 +85,9 @@ class ClassGallery:
         """
         raw = self._as_raw("embeddings", embeddings)
         names = [""] * len(raw) if names is None else list(map(str, names))
-        for title, values in {"labels": labels, "names": names}.items():
-            if len(values) != len(raw):
-                raise ValueError(f"{title} must have one entry for each of {len(raw)} embeddings, got {len(values)}")
-        self.labels, columns = number_labels(labels, self.labels)
+        if len(names) != len(raw):
+            raise ValueError(f"names must have one entry for each of {len(raw)} embeddings, got {len(names)}")
+        self.labels, columns = number_labels(labels, len(raw), self.labels)
         self.classes = torch.cat([self.classes, columns])
         self.embeddings = torch.cat([self.embeddings.view(-1, raw.shape[1]), raw])
         self.names += names
