@@ -1,5 +1,7 @@
 """Conversion and checks of what users pass to the metrics."""
 
+import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,6 +13,14 @@ from ..checks import NotFiniteError
 
 class UndefinedMetricError(ValueError):
     """The data are valid, but the metric has no value for them, such as an AUROC without wrong items."""
+
+
+def or_nan(metric: Callable[[Tensor, Tensor], float], first: Tensor, second: Tensor) -> float:
+    """The value of the metric; NaN if it is undefined."""
+    try:
+        return metric(first, second)
+    except UndefinedMetricError:
+        return math.nan
 
 
 def as_scores(name: str, values: Any, count: int | None = None) -> Tensor:
