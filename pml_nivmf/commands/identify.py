@@ -21,7 +21,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> None:
     from ..experiments.enrolment import identify, load_gallery
     from ..files import write_text
-    from ..reports.sheet import write_sheet
+    from ..reports.page import write_sheet
 
     load_plugins(options)
     answers = identify(load_gallery(options.gallery, options.run_dir), [*map(Path, options.images)], options.precision)

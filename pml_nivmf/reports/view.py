@@ -12,7 +12,7 @@ from PIL import Image
 
 from . import settings, tables
 from .figures import runs as figures
-from .figures.saving import inline_svg
+from .figures.style import inline_svg
 from .run_folders import Group, Run, RunSet, lookup
 from .tables import Row, best_loss, in_percent, ordered_metrics, short_name, summarise
 
