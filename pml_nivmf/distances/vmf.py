@@ -7,8 +7,7 @@ from torch import Tensor
 
 from ..checks import check_option, check_positive
 from ..functional.pairing import Pairing
-from ..functional.ppk import kl_distance, relative_ppk_distance
-from ..functional.vmf import log_uniform_density, mean_resultant_length
+from ..functional.vmf import kl_distance, log_uniform_density, mean_resultant_length, relative_ppk_distance
 from .base import NormCarryingDistance
 
 

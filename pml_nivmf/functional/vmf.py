@@ -1,8 +1,10 @@
-r"""The von Mises-Fisher distribution's normalizer, mean resultant length and second moment, for any dimension M.
+r"""The von Mises-Fisher distribution's normalizer and moments for any dimension M, and distances between two of them.
 
 log C_M(κ) = (M/2−1)·log κ − (M/2)·log 2π − log I_{M/2−1}(κ),       d/dκ log C_M(κ) = −A_M(κ).
 
-Half-precision input is computed in float32 and returned in its own dtype; float32 input uses no float64.
+Half-precision input is computed in float32 and returned in its own dtype; float32 input uses no float64. Distances
+between natural parameters z = κ_z·μ_z and p = κ_p·μ_p are written with ‖z‖², ⟨z, p⟩ and ‖p‖² only, so nothing is
+singular at z = 0, and with r(κ) = log C_M(κ) − log C_M(0), because float32 cannot represent differences of log C_M.
 """
 
 import math
@@ -12,7 +14,7 @@ from torch import Tensor
 
 from ..checks import check_option
 from .bessel import vmf_normalizer_change, vmf_ratio
-from .pairing import at_least_float32, in_dtype_of
+from .pairing import Pairing, at_least_float32, in_dtype_of, squared_norm, unit_vectors
 
 # The quadratic fits printed in the paper: constant, linear and quadratic coefficient.
 _PAPER_FITS = {128: (127.0, -0.01909, -0.003355), 512: (868.0, -0.0002662, -0.0009685)}
@@ -85,6 +87,51 @@ def second_moment_terms(squared: Tensor, dim: int) -> tuple[Tensor, Tensor]:
     """
     beta = vmf_ratio(squared, _order(dim) + 1)
     return 1 / (dim + squared * beta), beta
+
+
+def relative_ppk_distance(
+    query: Tensor, reference: Tensor, gamma: float, pairing: Pairing, whole: bool = True, method: str = "exact"
+) -> Tensor:
+    r"""−log of the probability product kernel ∫ ζ_z^γ ζ_p^γ over the sphere, without (1 − 2γ)·log C_M(0):
+
+    −γ·(r(κ_z) + r(κ_p)) + r(γ·‖z + p‖).
+
+    r(γ‖z+p‖) is computed as r(γκ_z) plus a change, because both are large and their difference matters.
+    `whole=False` leaves out r(γκ_z) − γ·r(κ_z), which is the same for every reference. `method` is that of log C_M.
+    """
+    dim = query.shape[-1]
+    query_squared = squared_norm(query)
+    reference_squared = squared_norm(reference)
+    base = pairing.per_query(gamma**2 * query_squared)
+    delta = gamma**2 * (2 * pairing.product(query, reference) + reference_squared)
+    change = normalizer_change(base, delta, dim, method)
+    distance = change - gamma * relative_log_normalizer_of_square(reference_squared, dim, method)
+    if not whole:
+        return distance
+    per_query = relative_log_normalizer_of_square(gamma**2 * query_squared, dim, method)
+    per_query = per_query - gamma * relative_log_normalizer_of_square(query_squared, dim, method)
+    return distance + pairing.per_query(per_query)
+
+
+def kl_distance(
+    query: Tensor, reference: Tensor, form: str, pairing: Pairing, whole: bool = True, method: str = "exact"
+) -> Tensor:
+    """KL(vMF(z) ‖ vMF(p)) = log C(κ_z) − log C(κ_p) + A_M(κ_z)·(κ_z − κ_p·cos), `form="exact"`;
+
+    `form="paper"` drops the factor A_M(κ_z), as the paper prints it. A_M(κ_z)·κ_p·cos = (A_M(κ_z)/κ_z)·⟨z, p⟩.
+    `whole=False` leaves out what is the same for every reference, log C(κ_z) + A_M(κ_z)·κ_z. `method` is that of log C.
+    """
+    dim = query.shape[-1]
+    query_squared = squared_norm(query)
+    slope = unit_vectors(query)
+    if form == "exact":  # A_M(κ_z)·μ_z, regular at z = 0
+        slope = second_moment_terms(query_squared, dim)[0].unsqueeze(-1) * query
+    of_reference = relative_log_normalizer_of_square(squared_norm(reference), dim, method)
+    distance = -of_reference - pairing.product(slope, reference)
+    if not whole:
+        return distance
+    of_query = relative_log_normalizer_of_square(query_squared, dim, method)
+    return distance + pairing.per_query(of_query + (slope * query).sum(-1))
 
 
 def _order(dim: int) -> float:

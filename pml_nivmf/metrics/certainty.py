@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ..functional.pairing import ROWWISE
-from ..functional.ppk import relative_ppk_distance
+from ..functional.vmf import relative_ppk_distance
 from .inputs import UndefinedMetricError, as_embeddings, as_outcomes, as_scores, or_nan
 
 NORM, SIMILARITY, PPK = "norm", "similarity", "ppk"

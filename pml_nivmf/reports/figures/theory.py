@@ -18,7 +18,7 @@ from matplotlib.ticker import ScalarFormatter
 from ...distributions import NonIsotropicVonMisesFisher, VonMisesFisher
 from ...functional import log_vmf_normalizer
 from ...functional.pairing import ROWWISE
-from ...functional.ppk import relative_ppk_distance
+from ...functional.vmf import relative_ppk_distance
 from .style import BLACK, MAP, PAGE_WIDTH, new_figure, series_style, styled
 
 _AHEAD, _ASIDE = (0.0, 0.0, 1.0), (0.48, 0.36, 0.8)  # mean directions
