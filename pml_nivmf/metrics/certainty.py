@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from ..functional.pairing import ROWWISE
 from ..functional.vmf import relative_ppk_distance
-from .inputs import UndefinedMetricError, as_embeddings, as_outcomes, as_scores, or_nan
+from .inputs import UndefinedMetricError, as_embeddings, as_scored, as_scores, or_nan
 
 NORM, SIMILARITY, PPK = "norm", "similarity", "ppk"
 _SUFFIXES = {"": NORM, f"_{SIMILARITY}": SIMILARITY, f"_{PPK}": PPK}
@@ -68,8 +68,7 @@ def certainty_auroc(certainty: Any, correct: Any) -> float:
 
     Raises UndefinedMetricError, a ValueError, if all items are right or all are wrong.
     """
-    scores = as_scores("certainty", certainty)
-    right = as_outcomes("correct", correct, len(scores))
+    scores, right = as_scored(certainty, correct)
     positives = int(right.sum())
     if positives in (0, len(right)):
         raise UndefinedMetricError(f"an AUROC needs right and wrong items, got {positives} right of {len(right)}")
@@ -82,8 +81,7 @@ def threshold_for_precision(certainty: Any, correct: Any, precision: float) -> f
     Choose it on validation data and refuse to answer queries below it.
     Raises UndefinedMetricError, a ValueError, if no threshold reaches the precision.
     """
-    scores = as_scores("certainty", certainty)
-    right = as_outcomes("correct", correct, len(scores))
+    scores, right = as_scored(certainty, correct)
     if not 0 < precision <= 1:
         raise ValueError(f"precision must be above 0 and at most 1, got {precision!r}")
     thresholds, group, counts = scores.unique(return_inverse=True, return_counts=True)
@@ -147,10 +145,9 @@ def risk_coverage(certainty: Any, correct: Any) -> RiskCoverage:
     certainty: one number per item, higher is more certain, (items,).
     correct: whether each item is right, booleans or 0 and 1, (items,).
     """
-    scores = as_scores("certainty", certainty)
-    wrong = 1 - as_outcomes("correct", correct, len(scores))
+    scores, right = as_scored(certainty, correct)
     _, group, counts = torch.unique(scores, return_inverse=True, return_counts=True)
-    expected = torch.zeros_like(counts, dtype=torch.double).index_add(0, group, wrong) / counts
+    expected = torch.zeros_like(counts, dtype=torch.double).index_add(0, group, 1 - right) / counts
     ordered = expected[group.sort(descending=True).values]  # groups are numbered by ascending certainty
     answered = torch.arange(1, len(scores) + 1, dtype=torch.double)
     risk = ordered.cumsum(0) / answered

@@ -77,10 +77,8 @@ def _certainty(measured: Sequence[Group]) -> dict[str, Any] | None:
     groups = [group for group in measured if all(run.items and run.items["counted"].any() for run in group.runs)]
     if not groups:
         return None
-    by_norm = {group.name: [_scored(run, run.items["norm"]) for run in group.runs] for group in groups}
-    by_similarity = {
-        group.name: [_scored(run, run.items["similarity"][:, 0]) for run in group.runs] for group in groups
-    }
+    by_norm = {g.name: [_scored(run, run.items["norm"]) for run in g.runs] for g in groups}
+    by_similarity = {g.name: [_scored(run, run.items["similarity"][:, 0]) for run in g.runs] for g in groups}
     return {
         "names": list(by_norm),
         "norm": inline_svg(figures.risk_coverage_curves(by_norm), "risk-norm"),
