@@ -32,7 +32,7 @@ SHARED = {"checks", "files", "__version__"}  # at the top of the package
 HEAVY = ("torchvision", "timm", "faiss", "matplotlib")
 # One concept on two layers, such as the formula, the distance and the loss, or a command and what it calls.
 SAME_CONCEPT = {
-    *("__init__.py", "base.py", "vmf.py", "nivmf.py", "ppk.py"),
+    *("__init__.py", "base.py", "vmf.py", "nivmf.py"),
     "run.py",
 }
 

@@ -37,7 +37,7 @@ def identify(options: argparse.Namespace) -> None:
     """Identify images by a gallery: print label or refusal, probability, and the enrolled images that spoke for it."""
     from ..experiments.enrolment import identify, load_gallery
     from ..files import write_text
-    from ..reports.sheet import write_sheet
+    from ..reports.page import write_sheet
 
     answers = identify(load_gallery(options.gallery, options.run_dir), [*map(Path, options.images)], options.precision)
     table = io.StringIO()

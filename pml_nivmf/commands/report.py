@@ -118,20 +118,20 @@ def write_results(options: argparse.Namespace) -> None:
     """Write RESULTS.md from results/runs.csv and results/tuned.yaml, and add finished runs to these."""
     from ..experiments.config import config_folder
     from ..files import write_text
-    from ..reports import recorded, results
+    from ..reports import results
 
     page, folder = config_folder() / "RESULTS.md", config_folder() / "results"
     if not (folder / "runs.csv").exists():
         raise ValueError(f"{folder / 'runs.csv'} is missing: use a checkout, an installed package has no results")
-    runs, searches = recorded.read(folder)
+    runs, searches = results.read(folder)
     for study in map(Path, options.collect):
         if not study.is_dir():
             raise ValueError(f"--collect {study}: there is no such folder")
-        collected, tuned = recorded.collect_runs(study), recorded.collect_tuned(study)
+        collected, tuned = results.collect_runs(study), results.collect_tuned(study)
         print(f"{len(collected)} runs from {study}")
         runs += collected
         if tuned:
             searches.setdefault(study.resolve().name, {}).update(tuned)
-    recorded.write(folder, runs, searches)
+    results.write(folder, runs, searches)
     write_text(page, results.write_page(folder))
     print(page)

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 from torch.utils.data import Dataset
 from torchvision.transforms import functional as TF
 
@@ -68,35 +67,28 @@ def _check_strengths(strength: Any, count: int) -> Tensor:
     return strengths
 
 
-def _window(image: Tensor, share: float, generator: np.random.Generator) -> tuple[slice, slice]:
-    """Rows and columns of a random window with the image's aspect ratio and a share of its area."""
-    slices = []
-    for length in image.shape[-2:]:
-        size = min(length, max(1, round(length * math.sqrt(share))))
-        start = int(generator.integers(0, length - size + 1))
-        slices.append(slice(start, start + size))
-    return slices[0], slices[1]
+def _window(image: Tensor, share: float, generator: np.random.Generator) -> tuple[int, int, int, int]:
+    """(top, left, height, width) of a random window with the image's aspect ratio and a share of its area."""
+    lengths = list(image.shape[-2:])
+    sizes = [min(length, max(1, round(length * math.sqrt(share)))) for length in lengths]
+    top, left = (int(generator.integers(0, length - size + 1)) for length, size in zip(lengths, sizes, strict=True))
+    return top, left, sizes[0], sizes[1]
 
 
-def _crop(image: Tensor, strength: float, generator: np.random.Generator) -> Tensor:
-    rows, columns = _window(image, 1 - strength, generator)
-    size = list(image.shape[-2:])
-    return F.interpolate(image[None, :, rows, columns], size=size, mode="bilinear", align_corners=False)[0]
+def _crop(image: Tensor, strength: float, generator: np.random.Generator) -> Any:
+    window = _window(image, 1 - strength, generator)
+    return TF.resized_crop(image, *window, size=list(image.shape[-2:]), antialias=False)
 
 
-def _occlude(image: Tensor, strength: float, generator: np.random.Generator) -> Tensor:
-    rows, columns = _window(image, strength, generator)
-    occluded = image.clone()
-    occluded[:, rows, columns] = 0
-    return occluded
+def _occlude(image: Tensor, strength: float, generator: np.random.Generator) -> Any:
+    return TF.erase(image, *_window(image, strength, generator), v=torch.zeros(()))
 
 
-def _blur(image: Tensor, strength: float, generator: np.random.Generator) -> Tensor:
+def _blur(image: Tensor, strength: float, generator: np.random.Generator) -> Any:
     shorter = min(image.shape[-2:])
     std = strength * _STRONGEST_BLUR * shorter
     radius = min(math.ceil(3 * std), shorter - 1)  # reflection at the border needs more pixels than the radius
-    blurred: Tensor = TF.gaussian_blur(image, [2 * radius + 1, 2 * radius + 1], [std, std])
-    return blurred
+    return TF.gaussian_blur(image, [2 * radius + 1, 2 * radius + 1], [std, std])
 
 
 def _noise(image: Tensor, strength: float, generator: np.random.Generator) -> Tensor:

@@ -31,7 +31,7 @@ class LabelledItems(Dataset[tuple[Tensor, int]]):
     """
 
     def __init__(self, source: Source, chosen: Tensor, transform: Transform) -> None:
-        self.items = source.items
+        self.source, self.items = source, source.items
         self.indices = chosen.nonzero().flatten()
         classes, self.labels = torch.unique(source.labels[chosen], return_inverse=True)
         names = source.class_names
@@ -117,12 +117,8 @@ def make_splits(
 def with_closed_set(splits: DataSplits, share: float, seed: int = 0) -> DataSplits:
     """Move `share` of the images of every training class to `closed_set`, with evaluation transforms."""
     held_out = _hold_out_images(splits.train.labels, share, seed)
-    return replace(
-        splits,
-        train=_subset(splits.train, ~held_out),
-        train_plain=_subset(splits.train_plain, ~held_out),
-        closed_set=Subset(splits.train_plain, held_out.nonzero().flatten().tolist()),
-    )
+    closed_set = Subset(splits.train_plain, held_out.nonzero().flatten().tolist())
+    return replace(_without(splits, held_out), closed_set=closed_set)
 
 
 def class_split(splits: DataSplits, number: int | None, count: int) -> DataSplits:
@@ -134,14 +130,7 @@ def class_split(splits: DataSplits, number: int | None, count: int) -> DataSplit
         raise ValueError(f"cannot make {count} splits of {classes}: use fewer splits, and no validation_share")
     order = torch.randperm(splits.num_classes, generator=torch.Generator().manual_seed(0))
     held_out = torch.isin(splits.train.labels, order[number::count])
-    train = _subset(splits.train, ~held_out)
-    return replace(
-        splits,
-        train=train,
-        train_plain=_subset(splits.train_plain, ~held_out),
-        validation=_subset(splits.train_plain, held_out),
-        num_classes=int(train.labels.max()) + 1,
-    )
+    return replace(_without(splits, held_out), validation=_subset(splits.train_plain, held_out))
 
 
 def check_share(name: str, share: float) -> None:
@@ -163,9 +152,14 @@ def _hold_out_images(labels: Tensor, share: float, seed: int) -> Tensor:
     return held_out
 
 
+def _without(splits: DataSplits, held_out: Tensor) -> DataSplits:
+    """The same splits without the training items where `held_out` (items,) is True."""
+    train, train_plain = (_subset(part, ~held_out) for part in (splits.train, splits.train_plain))
+    return replace(splits, train=train, train_plain=train_plain, num_classes=int(train.labels.max()) + 1)
+
+
 def _subset(items: LabelledItems, mask: Tensor) -> LabelledItems:
     """The items where `mask` (items,) is True, renumbered; labels do not change if every class is among them."""
-    labels, chosen = (torch.zeros(len(items.items), dtype=dtype) for dtype in (torch.long, torch.bool))
-    labels[items.indices] = items.labels
+    chosen = torch.zeros(len(items.items), dtype=torch.bool)
     chosen[items.indices[mask]] = True
-    return LabelledItems(Source(items.items, labels, items.class_names), chosen, items.transform)
+    return LabelledItems(items.source, chosen, items.transform)

@@ -1,11 +1,9 @@
 """Distances between distributions: to add one, write a subclass of `NormCarryingDistance` and add its name here."""
 
 from .base import NormCarryingDistance
-from .expected_likelihood_nivmf import ExpectedLikelihoodNivMFDistance
-from .kl import KLDistance
-from .nivmf import NivMFDistance, NivMFReferenceDistance
+from .nivmf import ExpectedLikelihoodNivMFDistance, NivMFDistance, NivMFReferenceDistance
 from .packing import pack_nivmf
-from .ppk import BhattacharyyaDistance, ExpectedLikelihoodDistance, PPKDistance
+from .vmf import BhattacharyyaDistance, ExpectedLikelihoodDistance, KLDistance, PPKDistance
 
 __all__ = [
     "BhattacharyyaDistance",

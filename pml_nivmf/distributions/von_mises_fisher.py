@@ -8,9 +8,8 @@ from torch.distributions import Distribution, register_kl
 from torch.distributions.constraints import Constraint
 
 from ..functional.pairing import ROWWISE, at_least_float32
-from ..functional.ppk import kl_distance
 from ..functional.sampling import sample_vmf
-from ..functional.vmf import log_vmf_normalizer, mean_resultant_length
+from ..functional.vmf import kl_distance, log_vmf_normalizer, mean_resultant_length
 from .constraints import check_directions, nonnegative_finite, unit_vector
 
 _Shape: TypeAlias = Size | list[int] | tuple[int, ...]

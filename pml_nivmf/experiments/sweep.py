@@ -233,7 +233,7 @@ def write_results(results: Sequence[SearchResult], folder: Path) -> None:
     """Save sweep.json, sweep.md and Optuna's figure of each loss, and print the table."""
     from matplotlib import pyplot
 
-    from ..reports.figures.saving import save
+    from ..reports.figures import save
 
     plan, losses = results[0].plan, [_summary(result) for result in results]
     name, score = experiment_name(plan.experiment), f"validation_{plan.base.evaluation.select}"

@@ -14,9 +14,9 @@ from .. import metrics
 from ..data import DegradedItems
 from ..data.pictures import KINDS, STRENGTHS, evenly_spaced, make_pictures
 from ..files import write_atomically
-from ..metrics.certainty import NORM, PPK, SIMILARITY, certainty_scores, similarity
-from ..metrics.names import certainty_metric, or_nan
-from ..metrics.proxies import concentration_statistics, softmax_logits
+from ..metrics.certainty import NORM, PPK, SIMILARITY, certainty_metric, certainty_scores, similarity
+from ..metrics.inputs import or_nan
+from ..metrics.posteriors import concentration_statistics, softmax_logits
 from .build import Parts
 
 ITEMS, PICTURES = "test_items.npz", "thumbnails.npz"

@@ -18,7 +18,9 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import NamedTuple
 
+import numpy as np
 import torch
+from numpy.polynomial import polynomial
 from torch import Tensor
 
 # The smallest order at which the asymptotic series is used; lower orders follow by recurrence.
@@ -31,13 +33,8 @@ def vmf_ratio(squared: Tensor, order: float) -> Tensor:
     return _Ratio.apply(squared, order)
 
 
-def vmf_relative_normalizer(squared: Tensor, order: float) -> Tensor:
-    """r_ν(x) for x = `squared` = κ² ≥ 0."""
-    return _NormalizerChange.apply(None, squared, order)[0]
-
-
-def vmf_normalizer_change(base: Tensor, delta: Tensor, order: float) -> Tensor:
-    """r_ν(base + delta) − r_ν(base) without cancellation.
+def vmf_normalizer_change(base: Tensor | None, delta: Tensor, order: float) -> Tensor:
+    """r_ν(base + delta) − r_ν(base) without cancellation. A `base` of None is zero, where r_ν is zero, too.
 
     `base` and base + `delta` are squared concentrations ≥ 0, up to rounding; they broadcast. A loss that compares one
     image with many proxies needs this difference, which is small where both normalizers are large.
@@ -65,7 +62,7 @@ class _Ratio(torch.autograd.Function):
 
 
 class _NormalizerChange(torch.autograd.Function):
-    """(r(base + delta) − r(base), R(base + delta)); the second is saved for the backward. A `base` of None is zero."""
+    """(r(base + delta) − r(base), R(base + delta)); the second is saved for the backward."""
 
     @staticmethod
     def forward(base: Tensor | None, delta: Tensor, order: float) -> tuple[Tensor, Tensor]:
@@ -230,9 +227,9 @@ _log_debye_coefficients._dynamo_marked_constant = True  # type: ignore[attr-defi
 @lru_cache(maxsize=256)
 def _cached_log_debye_coefficients(order: float, terms: int) -> _LogDebye:
     value = [0.0] * (3 * terms + 1)
-    for k, polynomial in enumerate(_log_debye_polynomials()[: terms + 1]):
-        for power, coefficient in enumerate(polynomial):
-            value[power] += float(coefficient) / order**k
+    for k, slope in enumerate(_log_debye_slopes()[:terms], start=1):
+        for power, coefficient in enumerate(slope, start=1):
+            value[power] += float(coefficient / power) / order**k
     half_plus_slope = [power * coefficient / order**2 for power, coefficient in enumerate(value)]
     half_plus_slope[0] = 0.5 / order**2
     correction_slope = [0.0, *((power + 2) * coefficient for power, coefficient in enumerate(half_plus_slope))]
@@ -241,27 +238,17 @@ def _cached_log_debye_coefficients(order: float, terms: int) -> _LogDebye:
 
 
 @lru_cache(maxsize=1)
-def _log_debye_polynomials() -> list[list[Fraction]]:
-    """D_0 … D_K with log Σ_k U_k/ν^k = Σ_k D_k/ν^k, exactly: k·D_k = k·U_k − Σ_{0<j<k} j·D_j·U_{k−j}."""
-    u = _debye_polynomials()
-    logarithms: list[list[Fraction]] = [[Fraction(0)]]
-    for k in range(1, len(u)):
-        polynomial = list(u[k])
+def _log_debye_slopes() -> list[np.ndarray]:
+    """D_1′ … D_K′ of L = log Σ_k U_k/ν^k = Σ_k D_k/ν^k in exact arithmetic, from the recurrence of the U_k [10.41.9]:
+
+    D′_{k+1} = ½p²(1−p²)·(D″_k + Σ_{0<j<k} D′_j·D′_{k−j}) + (p − 2p³)·D′_k,     D′_1 = ⅛(1 − 5p²).
+    """
+    half, eighth = Fraction(1, 2), Fraction(1, 8)
+    slopes = [np.array([eighth, 0, -5 * eighth])]
+    for k in range(1, _SERIES_MAX_TERMS):
+        second = polynomial.polyder(slopes[-1])
         for j in range(1, k):
-            for a, first in enumerate(logarithms[j]):
-                for b, second in enumerate(u[k - j]):
-                    polynomial[a + b] -= Fraction(j, k) * first * second
-        logarithms.append(polynomial)
-    return logarithms
-
-
-def _debye_polynomials() -> list[list[Fraction]]:
-    """U_0 … U_K in exact arithmetic: U_{k+1} = ½p²(1−p²)U_k′ + ⅛∫₀ᵖ(1−5t²)U_k dt [DLMF 10.41.9]."""
-    polynomials = [[Fraction(1)]]
-    for _ in range(_SERIES_MAX_TERMS):
-        following = [Fraction(0)] * (len(polynomials[-1]) + 3)
-        for power, coefficient in enumerate(polynomials[-1]):
-            following[power + 1] += coefficient * (Fraction(power, 2) + Fraction(1, 8 * (power + 1)))
-            following[power + 3] -= coefficient * (Fraction(power, 2) + Fraction(5, 8 * (power + 3)))
-        polynomials.append(following)
-    return polynomials
+            second = polynomial.polyadd(second, polynomial.polymul(slopes[j - 1], slopes[k - j - 1]))
+        terms = ([0, 0, half, 0, -half], second), ([0, 1, 0, -2], slopes[-1])
+        slopes.append(polynomial.polyadd(*(polynomial.polymul(*factors) for factors in terms)))
+    return slopes

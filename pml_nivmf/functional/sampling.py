@@ -135,20 +135,15 @@ def _sample_angle(concentration: Tensor, dim: int, generator: torch.Generator | 
     results = tuple(torch.empty_like(kappa) for _ in range(3))
     todo = torch.arange(kappa.numel(), device=kappa.device)
     for left in reversed(range(rounds)):
-        *values, is_accepted = _first_accepted(kappa[todo], count, dim, generator)
-        for result, value in zip(results, values, strict=True):
-            result[todo] = value
+        *proposals, accepted = _propose(kappa[todo].expand(count, -1), dim, generator)  # (count, todo) each
+        first = accepted.int().argmax(0, keepdim=True)  # the first accepted one, or the first one if there is none
+        for result, proposal in zip(results, proposals, strict=True):
+            result[todo] = proposal.gather(0, first).squeeze(0)
+        is_accepted = accepted.any(0)
         if not left or bool(is_accepted.all()):
             break
         todo = todo[~is_accepted]
     return tuple(result.view(concentration.shape) for result in results)
-
-
-def _first_accepted(kappa: Tensor, count: int, dim: int, generator: torch.Generator | None) -> tuple[Tensor, ...]:
-    """(θ, cos θ, sin θ, whether it was accepted) of the first accepted of `count` proposals, or of the first one."""
-    *proposals, accepted = _propose(kappa.expand(count, -1), dim, generator)
-    first = accepted.int().argmax(0, keepdim=True)
-    return *(proposal.gather(0, first).squeeze(0) for proposal in proposals), accepted.any(0)
 
 
 def _propose(kappa: Tensor, dim: int, generator: torch.Generator | None) -> tuple[Tensor, ...]:

@@ -7,13 +7,12 @@ a and β minimise the mean negative log-posterior of the labels. With up to ten 
 
 import math
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from ..functional.pairing import unit_vectors
-from .mixture import CHUNK, Parameters, ShapeAxes, class_scores, make_components, sharpness
+from .mixture import CHUNK, Fitted, Parameters, ShapeAxes, class_scores, make_components, sharpness
 
 _FOLDS = 10
 _MOST_QUERIES, _MOST_IMAGES = 1024, 5000  # to learn from; of larger galleries, only some classes
@@ -22,26 +21,6 @@ _NORM_POWERS = (1.0, 0.5)  # to try, see `sharpness`
 _USUAL, _STRENGTH = torch.tensor([math.log(8), math.log(8), 0.5, 0]), torch.tensor([1.0, 1.0, 30.0, 1.0])
 
 AxesOf = Callable[[Tensor], ShapeAxes]  # of some rows of the embeddings
-
-
-class Fitted(NamedTuple):
-    """What a gallery has learned."""
-
-    parameters: Parameters
-    typical_norm: float
-    norm_power: float
-    slope: float  # of logit P(the class is enrolled | the highest score)
-    intercept: float
-    # Of left-out queries: the probability of the right label, that of the most probable label, the probability that
-    # the class is enrolled, and whether the most probable label is right, (4, queries).
-    calibration: Tensor
-
-    def known(self, highest_scores: Tensor) -> Tensor:
-        """The probability that a query's class is enrolled, if both are as probable beforehand, (queries,)."""
-        return torch.sigmoid(self.slope * highest_scores + self.intercept)
-
-    def sharpness(self, raw: Tensor) -> Tensor:
-        return sharpness(raw, self.typical_norm, self.norm_power)
 
 
 class Fold:

@@ -2,27 +2,29 @@
 
 import contextlib
 import copy
+import json
 import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
 from torch import Tensor
 from torch.utils.data import DataLoader
 
 from ..checks import check_range
+from ..files import write_atomically
 from ..functional.pairing import unit_vectors
 from ..metrics import UndefinedMetricError, threshold_for_precision
 from ..metrics.inputs import as_embeddings
-from . import stored
-from .fitting import Fitted, fit_gallery
-from .labels import Label, number_labels
-from .mixture import Parameters, ShapeAxes
-from .shape import WithinClassShape, shape_axes
-from .space import GallerySpace
+from .classes import Label, WithinClassShape, number_labels, shape_axes
+from .fitting import fit_gallery
+from .mixture import Fitted, GallerySpace, Parameters, ShapeAxes
 
 _EVIDENCE = 3  # images per answer
+_FORMAT = {"format": "pml_nivmf gallery", "version": "1"}
 _SAVED = ("labels", "names", "info", "index")
 
 
@@ -87,10 +89,9 @@ class ClassGallery:
         """
         raw = self._as_raw("embeddings", embeddings)
         names = [""] * len(raw) if names is None else list(map(str, names))
-        for title, values in {"labels": labels, "names": names}.items():
-            if len(values) != len(raw):
-                raise ValueError(f"{title} must have one entry for each of {len(raw)} embeddings, got {len(values)}")
-        self.labels, columns = number_labels(labels, self.labels)
+        if len(names) != len(raw):
+            raise ValueError(f"names must have one entry for each of {len(raw)} embeddings, got {len(names)}")
+        self.labels, columns = number_labels(labels, len(raw), self.labels)
         self.classes = torch.cat([self.classes, columns])
         self.embeddings = torch.cat([self.embeddings.view(-1, raw.shape[1]), raw])
         self.names += names
@@ -198,12 +199,12 @@ class ClassGallery:
             tensors["prior"], values["degrees"] = self.prior.covariance, self.prior.degrees
             if self.prior.one_shot is not None:
                 *values["one_shot"], tensors["one_shot"] = self.prior.one_shot
-        stored.write(Path(path), tensors, values)
+        _write(Path(path), tensors, values)
 
     @classmethod
     def load(cls, path: str | Path) -> "ClassGallery":
         """Read what `save` wrote; nothing in the file is run."""
-        tensors, values = stored.read(Path(path))
+        tensors, values = _read(Path(path))
         gallery = cls()
         vars(gallery).update({name: values[name] for name in _SAVED})
         gallery.embeddings, gallery.classes = tensors["embeddings"], tensors["classes"]
@@ -242,3 +243,23 @@ def _embed(inference_model: Any, images: Tensor) -> Tensor:
     raw_model.normalize_embeddings = False
     embeddings: Tensor = raw_model.get_embeddings(images)
     return embeddings
+
+
+def _write(path: Path, tensors: dict[str, Tensor], values: dict[str, Any]) -> None:
+    """Write tensors, and texts and numbers as JSON, to one .safetensors file."""
+    encoded = torch.frombuffer(bytearray(json.dumps(values).encode()), dtype=torch.uint8)
+    data = save({name: tensor.contiguous() for name, tensor in tensors.items()} | {"json": encoded}, metadata=_FORMAT)
+    write_atomically(path, lambda file: file.write(data))
+
+
+def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no gallery {path}")
+    try:
+        with safe_open(path, framework="pt") as file:
+            if file.metadata() != _FORMAT:
+                raise ValueError(f"{path} is not a gallery of this version: enrol again")
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  not a dictionary
+    except SafetensorError as error:
+        raise ValueError(f"{path} cannot be read ({error}): enrol again") from error
+    return tensors, json.loads(tensors.pop("json").numpy().tobytes())

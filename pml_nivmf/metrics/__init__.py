@@ -3,14 +3,21 @@
 To add a metric, write a subclass of `ProbabilisticAccuracyCalculator` with a method `calculate_<name>`, as with PML.
 """
 
-from .calculator import ProbabilisticAccuracyCalculator
-from .certainty import certainty, certainty_auroc, share_less_certain, spearman_correlation, threshold_for_precision
-from .coverage import RiskCoverage, recall_at_coverage, risk_coverage
-from .diversity import cluster_diversity, feature_diversity, intra_inter_ratio
-from .galleries import draw_gallery, posterior_metrics
+from .calculator import ProbabilisticAccuracyCalculator, lower_is_better
+from .certainty import (
+    CERTAINTY_METRICS,
+    RiskCoverage,
+    certainty,
+    certainty_auroc,
+    recall_at_coverage,
+    risk_coverage,
+    share_less_certain,
+    spearman_correlation,
+    threshold_for_precision,
+)
+from .diversity import DIVERSITY_METRICS, cluster_diversity, feature_diversity, intra_inter_ratio
 from .inputs import UndefinedMetricError
-from .names import CERTAINTY_METRICS, DIVERSITY_METRICS, lower_is_better
-from .proxies import concentration_anisotropy, expected_calibration_error
+from .posteriors import concentration_anisotropy, draw_gallery, expected_calibration_error, posterior_metrics
 
 __all__ = [
     "CERTAINTY_METRICS",

@@ -17,9 +17,9 @@ from torch import Tensor
 
 from ..checks import check_count, check_option, check_positive
 from ..functional.pairing import unit_vectors
-from .certainty import certainty_scores
-from .inputs import as_embeddings, as_labels
-from .names import CERTAINTY_METRICS, DIVERSITY, certainty_metric, is_certainty_metric, or_nan
+from .certainty import CERTAINTY_METRICS, certainty_metric, certainty_scores, is_certainty_metric
+from .diversity import DIVERSITY
+from .inputs import as_embeddings, as_labels, or_nan
 
 _RECALL = re.compile(r"recall_at_([1-9]\d*)")
 _AT_R = ("r_precision", "mean_average_precision_at_r")
@@ -200,3 +200,9 @@ def _number_labels(query_labels: Tensor, reference_labels: Tensor) -> tuple[Tens
     both = torch.cat([query_labels, reference_labels.to(query_labels.device)])
     numbers = torch.unique(both, return_inverse=True)[1]
     return numbers[: len(query_labels)], numbers[len(query_labels) :]
+
+
+def lower_is_better(name: str) -> bool:
+    """True for the areas of risk, the intra/inter ratio, and NLL and calibration error of galleries."""
+    is_risk = is_certainty_metric(name) and "aurc" in name
+    return is_risk or name == "intra_inter_ratio" or name.endswith(("_shot_nll", "_shot_ece"))

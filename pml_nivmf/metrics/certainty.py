@@ -1,6 +1,9 @@
-"""Certainty of single queries, and whether it predicts right answers."""
+"""Certainty of single queries: whether it predicts right answers, and the risk if only certain queries are answered."""
 
-from typing import Any
+import math
+import re
+from collections.abc import Iterable
+from typing import Any, NamedTuple
 
 import torch
 from scipy import stats
@@ -9,10 +12,19 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ..functional.pairing import ROWWISE
-from ..functional.ppk import relative_ppk_distance
-from .inputs import UndefinedMetricError, as_embeddings, as_outcomes, as_scores
+from ..functional.vmf import relative_ppk_distance
+from .inputs import UndefinedMetricError, as_embeddings, as_scored, as_scores, or_nan
 
 NORM, SIMILARITY, PPK = "norm", "similarity", "ppk"
+_SUFFIXES = {"": NORM, f"_{SIMILARITY}": SIMILARITY, f"_{PPK}": PPK}
+_STEMS = ("certainty_auroc", "aurc", "excess_aurc", *(f"recall_at_coverage_{percent}" for percent in (50, 80, 90, 95)))
+_NAME = re.compile(
+    r"(?P<stem>certainty_auroc|(excess_)?aurc|recall_at_coverage_(?P<percent>[1-9]\d?|100))"
+    rf"(?P<suffix>{'|'.join(_SUFFIXES)})"
+)
+_ROUNDING = 1e-9  # 0.07·100 is 7.000000000000001, which means seven items
+
+CERTAINTY_METRICS = tuple(f"{stem}{suffix}" for suffix in _SUFFIXES for stem in _STEMS)
 
 
 def certainty(embeddings: Any) -> Tensor:
@@ -56,8 +68,7 @@ def certainty_auroc(certainty: Any, correct: Any) -> float:
 
     Raises UndefinedMetricError, a ValueError, if all items are right or all are wrong.
     """
-    scores = as_scores("certainty", certainty)
-    right = as_outcomes("correct", correct, len(scores))
+    scores, right = as_scored(certainty, correct)
     positives = int(right.sum())
     if positives in (0, len(right)):
         raise UndefinedMetricError(f"an AUROC needs right and wrong items, got {positives} right of {len(right)}")
@@ -70,8 +81,7 @@ def threshold_for_precision(certainty: Any, correct: Any, precision: float) -> f
     Choose it on validation data and refuse to answer queries below it.
     Raises UndefinedMetricError, a ValueError, if no threshold reaches the precision.
     """
-    scores = as_scores("certainty", certainty)
-    right = as_outcomes("correct", correct, len(scores))
+    scores, right = as_scored(certainty, correct)
     if not 0 < precision <= 1:
         raise ValueError(f"precision must be above 0 and at most 1, got {precision!r}")
     thresholds, group, counts = scores.unique(return_inverse=True, return_counts=True)
@@ -104,3 +114,80 @@ def share_less_certain(certainty_clean: Any, certainty_degraded: Any) -> float:
     clean = as_scores("certainty_clean", certainty_clean)
     degraded = as_scores("certainty_degraded", certainty_degraded, len(clean))
     return float((degraded < clean).double().mean())
+
+
+class RiskCoverage(NamedTuple):
+    """coverage: 1/n, 2/n … 1, the share of answered items, most certain first, (n,), float64.
+
+    risk: the share of wrong items among the answered ones, (n,), float64.
+    area: AURC, the mean risk over all coverages [Geifman & El-Yaniv 2017]; lower is better.
+    """
+
+    coverage: Tensor
+    risk: Tensor
+    area: float
+
+    @property
+    def excess_area(self) -> float:
+        """The area minus the area of a certainty that ranks all right items first [Geifman et al. 2019]. 0 is best.
+
+        Unlike the area, it can be compared between models of different accuracy.
+        """
+        count = len(self.risk)
+        right = count - round(float(self.risk[-1]) * count)
+        answered = torch.arange(1, count + 1, dtype=torch.double)
+        return self.area - float(((answered - right).clamp_min(0) / answered).mean())
+
+
+def risk_coverage(certainty: Any, correct: Any) -> RiskCoverage:
+    """The risk-coverage curve, as the mean over all orders of items with equal certainty.
+
+    certainty: one number per item, higher is more certain, (items,).
+    correct: whether each item is right, booleans or 0 and 1, (items,).
+    """
+    scores, right = as_scored(certainty, correct)
+    _, group, counts = torch.unique(scores, return_inverse=True, return_counts=True)
+    expected = torch.zeros_like(counts, dtype=torch.double).index_add(0, group, 1 - right) / counts
+    ordered = expected[group.sort(descending=True).values]  # groups are numbered by ascending certainty
+    answered = torch.arange(1, len(scores) + 1, dtype=torch.double)
+    risk = ordered.cumsum(0) / answered
+    return RiskCoverage(answered / len(scores), risk, float(risk.mean()))
+
+
+def recall_at_coverage(certainty: Any, correct: Any, coverages: Iterable[float]) -> dict[float, float]:
+    """The share of right items among the most certain ones, for every coverage in (0, 1].
+
+    Of n items, the ⌈coverage·n⌉ most certain are answered. At coverage 1 it is the share of right items.
+    """
+    risk = risk_coverage(certainty, correct).risk
+    recalls = {}
+    for share in map(float, coverages):  # floats, because a tensor cannot be looked up as a key
+        if not 0 < share <= 1:
+            raise ValueError(f"a coverage must be above 0 and at most 1, got {share}")
+        answered = max(1, math.ceil(share * len(risk) - _ROUNDING))
+        recalls[share] = 1 - float(risk[answered - 1])
+    return recalls
+
+
+def is_certainty_metric(name: str) -> bool:
+    """True for CERTAINTY_METRICS and for recall_at_coverage_<percent> with any percent from 1 to 100."""
+    return _NAME.fullmatch(name) is not None
+
+
+def certainty_metric(name: str, scores: dict[str, Tensor], correct: Tensor, **_: Any) -> float:
+    """The value of one certainty metric; NaN if it is undefined, because one metric must not stop an evaluation.
+
+    scores: the results of `certainty_scores`, (queries,) each. correct: (queries,). PML passes more keywords.
+    """
+    match = _NAME.fullmatch(name)
+    assert match is not None, f"{name!r} is not a certainty metric"
+    certainty = scores[_SUFFIXES[match["suffix"]]]
+    if len(correct) == 0:
+        return math.nan
+    if match["percent"]:
+        share = int(match["percent"]) / 100
+        return recall_at_coverage(certainty, correct, [share])[share]
+    if match["stem"] == "certainty_auroc":
+        return or_nan(certainty_auroc, certainty, correct)
+    curve = risk_coverage(certainty, correct)
+    return curve.area if match["stem"] == "aurc" else curve.excess_area

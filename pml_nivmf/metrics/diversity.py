@@ -3,6 +3,8 @@
 The functions use embeddings as they are. Pass unit vectors if only the angle matters.
 """
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -80,3 +82,12 @@ def _distances_within(classes: tuple[Tensor, ...]) -> list[Tensor]:
     if not distances:
         raise UndefinedMetricError(f"none of the {len(classes)} classes has two items: there are no pairs")
     return distances
+
+
+DIVERSITY: dict[str, Callable[[Tensor, Tensor], float]] = {
+    "cluster_diversity": cluster_diversity,
+    "cluster_diversity_per_class": partial(cluster_diversity, per_class=True),
+    "feature_diversity": lambda embeddings, labels: feature_diversity(embeddings),
+    "intra_inter_ratio": intra_inter_ratio,
+}
+DIVERSITY_METRICS = tuple(DIVERSITY)

@@ -1,5 +1,7 @@
 """Conversion and checks of what users pass to the metrics."""
 
+import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -13,6 +15,14 @@ class UndefinedMetricError(ValueError):
     """The data are valid, but the metric has no value for them, such as an AUROC without wrong items."""
 
 
+def or_nan(metric: Callable[[Tensor, Tensor], float], first: Tensor, second: Tensor) -> float:
+    """The value of the metric; NaN if it is undefined."""
+    try:
+        return metric(first, second)
+    except UndefinedMetricError:
+        return math.nan
+
+
 def as_scores(name: str, values: Any, count: int | None = None) -> Tensor:
     """One finite number for each of `count` items, (items,), at least one; float64 on the CPU."""
     scores = _as_tensor(name, values).cpu().double()
@@ -24,12 +34,13 @@ def as_scores(name: str, values: Any, count: int | None = None) -> Tensor:
     return scores
 
 
-def as_outcomes(name: str, values: Any, count: int) -> Tensor:
-    """Whether each of `count` items is right: booleans, or numbers that are 0 or 1; float64, (items,)."""
-    outcomes = as_scores(name, values, count)
-    if not bool(((outcomes == 0) | (outcomes == 1)).all()):
-        raise ValueError(f"{name} must be true or false, 1 or 0")
-    return outcomes
+def as_scored(certainty: Any, correct: Any) -> tuple[Tensor, Tensor]:
+    """The certainty of items and whether each is right: booleans, or numbers that are 0 or 1; float64, (items,)."""
+    scores = as_scores("certainty", certainty)
+    right = as_scores("correct", correct, len(scores))
+    if not bool(((right == 0) | (right == 1)).all()):
+        raise ValueError("correct must be true or false, 1 or 0")
+    return scores, right
 
 
 def as_embeddings(name: str, values: Any) -> Tensor:

@@ -4,9 +4,7 @@ A trunk is an nn.Module that maps a batch to features (batch, num_features) and 
 To add one, write the class and add its name here.
 """
 
-from .batch_norm import freeze_batch_norm
-from .conv_net import ConvNet
-from .heads import EmbeddingHead, Identity
+from .modules import ConvNet, EmbeddingHead, Identity, freeze_batch_norm
 from .pretrained import TimmTrunk, TorchvisionTrunk
 
 __all__ = ["ConvNet", "EmbeddingHead", "Identity", "TimmTrunk", "TorchvisionTrunk", "freeze_batch_norm"]

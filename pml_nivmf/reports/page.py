@@ -1,23 +1,27 @@
-"""The report: one HTML page from run folders that needs no network.
+"""HTML pages that need no network: the report on run folders, and a sheet of identified queries.
 
-Its words and tables are in templates/, its numbers and figures come from `view`.
+Words and tables are in templates/, the report's numbers and figures come from `view`.
 """
 
 import base64
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from PIL import Image
 
 from .. import __version__
 from ..files import write_text
 from .figures.style import PALETTE
 from .run_folders import RunSet, read_runs
-from .view import view
+from .view import image_uri, view
 
 _TEMPLATES = Path(__file__).parent / "templates"
+_SIDE = 96  # pixels of an image of the sheet
 
 
 def write_report(runs: Sequence[str | Path], path: str | Path) -> Path:
@@ -27,13 +31,13 @@ def write_report(runs: Sequence[str | Path], path: str | Path) -> Path:
     return path
 
 
-def environment() -> Environment:
+def _environment() -> Environment:
     loader = FileSystemLoader(_TEMPLATES)
     return Environment(loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined)
 
 
 def _render(runs: RunSet) -> str:
-    templates = environment()
+    templates = _environment()
     templates.globals |= view(runs)
     script = (_TEMPLATES / "report.js").read_text()
     finished = max((run.folder / "summary.json").stat().st_mtime for run in runs.runs)
@@ -44,3 +48,23 @@ def _render(runs: RunSet) -> str:
         finished=datetime.fromtimestamp(finished, timezone.utc).date(),
         version=__version__,
     )
+
+
+def write_sheet(answers: Mapping[str, Any], path: Path) -> Path:
+    """Write a page of queries beside the enrolled images that spoke for their answers.
+
+    answers: `inference.Answer` by the name of the query, which is a path for images.
+    """
+    page = _environment().get_template("sheet.html.j2").render(answers=answers, picture=_picture)
+    write_text(path, page)
+    return path
+
+
+def _picture(name: str) -> str | None:
+    """The image as a data URI; None if there is none to read, as with embeddings."""
+    try:
+        with Image.open(name) as image:
+            image.thumbnail((_SIDE, _SIDE))
+            return image_uri(np.moveaxis(np.asarray(image.convert("RGB")), -1, 0))
+    except OSError:
+        return None

@@ -12,7 +12,7 @@ from PIL import Image
 
 from . import settings, tables
 from .figures import runs as figures
-from .figures.saving import inline_svg
+from .figures.style import inline_svg
 from .run_folders import Group, Run, RunSet, lookup
 from .tables import Row, best_loss, in_percent, ordered_metrics, short_name, summarise
 
@@ -77,10 +77,8 @@ def _certainty(measured: Sequence[Group]) -> dict[str, Any] | None:
     groups = [group for group in measured if all(run.items and run.items["counted"].any() for run in group.runs)]
     if not groups:
         return None
-    by_norm = {group.name: [_scored(run, run.items["norm"]) for run in group.runs] for group in groups}
-    by_similarity = {
-        group.name: [_scored(run, run.items["similarity"][:, 0]) for run in group.runs] for group in groups
-    }
+    by_norm = {g.name: [_scored(run, run.items["norm"]) for run in g.runs] for g in groups}
+    by_similarity = {g.name: [_scored(run, run.items["similarity"][:, 0]) for run in g.runs] for g in groups}
     return {
         "names": list(by_norm),
         "norm": inline_svg(figures.risk_coverage_curves(by_norm), "risk-norm"),

@@ -13,7 +13,7 @@ from optuna.trial import TrialState
 from pml_nivmf import cli
 from pml_nivmf.experiments import run, search_space, sweep
 from pml_nivmf.experiments.config import ConfigError, compose, parse_saved
-from pml_nivmf.reports import recorded
+from pml_nivmf.reports import results
 
 from ..data import fakes
 from .sweeps import SWEEP, parameters, search
@@ -168,5 +168,5 @@ def test_best_settings_are_reproduced_with_new_seeds(write, tmp_path, in_process
     assert f"{loss['best']['values']['optimizers.proxy_lr']:.4g}" in (folder / "sweep.md").read_text()
     assert "tiny: validation_mean_average_precision_at_r" in output
     assert imread(folder / "sweep-el_vmf.png")[..., :3].std() > 0.05, "there is something to see"
-    tuned = recorded.collect_tuned(folder)["features"]
+    tuned = results.collect_tuned(folder)["features"]
     assert (tuned["sampler"], tuned["losses"]["el_vmf"]["trials"]) == ("tpe", 2)

@@ -8,7 +8,7 @@ from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from torch.nn import functional as F
 from torch.utils.data import TensorDataset
 
-from pml_nivmf.inference import ClassGallery, WithinClassShape, fitting, space
+from pml_nivmf.inference import ClassGallery, WithinClassShape, fitting, mixture
 from pml_nivmf.metrics import certainty_auroc, expected_calibration_error
 from tests.inference.galleries import DIM, draw, halves
 
@@ -141,11 +141,11 @@ def test_norms_count_only_where_they_tell_how_certain_a_query_is():
 
 def test_adding_later_changes_nothing_but_the_images(enrolled, monkeypatch):
     gallery, queries, *_ = enrolled
-    monkeypatch.setattr(space, "_SMALLEST_INDEX", 100)
+    monkeypatch.setattr(mixture, "_SMALLEST_INDEX", 100)
     whole, grown = (ClassGallery() for _ in range(2))
     for copy, rows in ((whole, slice(None)), (grown, slice(0, 400))):
         copy.add(gallery.embeddings[rows], gallery.classes[rows])
-        copy.space = space.GallerySpace(gallery.space.axes, gallery.space.fitted, "Flat")
+        copy.space = mixture.GallerySpace(gallery.space.axes, gallery.space.fitted, "Flat")
     grown(queries[:2])
     grown.add(gallery.embeddings[400:], gallery.classes[400:])
     torch.testing.assert_close(grown(queries), whole(queries))
@@ -155,14 +155,14 @@ def test_adding_later_changes_nothing_but_the_images(enrolled, monkeypatch):
     alone = ClassGallery()
     rows = gallery.classes != 3
     alone.add(gallery.embeddings[rows], gallery.classes[rows])
-    alone.space = space.GallerySpace(gallery.space.axes, gallery.space.fitted, "Flat")
+    alone.space = mixture.GallerySpace(gallery.space.axes, gallery.space.fitted, "Flat")
     torch.testing.assert_close(whole(queries), alone(queries))
 
 
 def test_chunks_change_nothing(enrolled, monkeypatch):
     gallery, queries, *_ = enrolled
     expected = gallery(queries)
-    monkeypatch.setattr(space, "CHUNK", 7 * len(gallery))
+    monkeypatch.setattr(mixture, "CHUNK", 7 * len(gallery))
     torch.testing.assert_close(gallery(queries), expected)
 
 

@@ -7,8 +7,7 @@ import torch
 from scipy.special import ive
 from torch.nn import functional as F
 
-from pml_nivmf.inference.mixture import Parameters, class_scores, make_components
-from pml_nivmf.inference.space import ImageIndex, candidate_scores
+from pml_nivmf.inference.mixture import ImageIndex, Parameters, candidate_scores, class_scores, make_components
 from tests.inference.galleries import draw
 
 PARAMETERS = Parameters(image=7.0, mean=5.0, exponent=0.5, size_offset=1.5)

@@ -11,7 +11,7 @@ from scipy import stats
 
 from pml_nivmf import cli
 from pml_nivmf.experiments import config
-from pml_nivmf.reports import recorded, results
+from pml_nivmf.reports import results
 
 HOME = Path(__file__).parents[2] / "experiment_configs"
 SCORES = {"el_nivmf": [0.5, 0.52, 0.54], "proxy_nca": [0.4, 0.47, 0.42]}
@@ -48,7 +48,7 @@ def page(study, tmp_path):
     """A function that renders a template with the runs of the study."""
 
     def render(template):
-        recorded.write(tmp_path, recorded.collect_runs(study), {"main": recorded.collect_tuned(study)})
+        results.write(tmp_path, results.collect_runs(study), {"main": results.collect_tuned(study)})
         (tmp_path / "RESULTS.template.md").write_text(template)
         return results.write_page(tmp_path)
 
@@ -82,11 +82,11 @@ def test_collecting_adds_and_replaces(study, tmp_path, monkeypatch):
     """`--collect` on a copy of the recorded results: rows of an old study stay, a run recorded twice is one row."""
     monkeypatch.setattr(config, "config_folder", lambda: tmp_path)
     shutil.copytree(HOME / "results", tmp_path / "results")
-    before, _ = recorded.read(tmp_path / "results")
+    before, _ = results.read(tmp_path / "results")
     write_run(tmp_path / "new" / "x" / "cos" / "seed-1", 0.3, 1, "pml-nivmf run x dataset.npz=/a/b.npz -v", other=0.1)
     for _ in range(2):
         assert cli.main(["results", "--collect", str(study), str(tmp_path / "new")]) == 0
-    runs, searches = recorded.read(tmp_path / "results")
+    runs, searches = results.read(tmp_path / "results")
     assert len(runs) == len(before) + 7
     assert [run["study"] for run in runs[-7:]] == ["main"] * 6 + ["new"]
     row = {"variant": "cos", "commit": "0123456", "overrides": "dataset.npz=b.npz", "other": "0.1", "NMI": ""}

@@ -3,8 +3,7 @@
 To add one, write a function with the decorator `styled` that returns a figure.
 """
 
-from .saving import FORMATS, save
-from .sphere import Panel, densities_on_sphere
-from .theory import NEEDING_NO_RUN
+from .style import FORMATS, save
+from .theory import NEEDING_NO_RUN, Panel, densities_on_sphere
 
 __all__ = ["FORMATS", "NEEDING_NO_RUN", "Panel", "densities_on_sphere", "save"]

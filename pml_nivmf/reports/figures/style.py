@@ -1,9 +1,12 @@
-"""One look for all figures: page width, legible in print, safe for colour-blind readers, no display needed."""
+"""One look for all figures: page width, legible in print, safe for colour-blind readers; in files or in a page."""
 
+import io
+import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from matplotlib import rc_params_from_file
+from matplotlib import rc_context, rc_params_from_file
 from matplotlib.figure import Figure
 from matplotlib.style import context
 
@@ -24,6 +27,9 @@ COLOURS = (*(light for light, _ in PALETTE.values()), BLACK)
 BLUE = RIGHT = COLOURS[0]
 WRONG = COLOURS[1]
 MAP = "viridis"  # even steps of lightness, so it also survives a grey printer
+FORMATS = ("png", "svg")
+_CSS_COLOURS = {light: f"var(--{name})" for name, (light, _) in PALETTE.items()}
+_CSS_COLOURS |= {BLACK: "currentColor", STYLE["grid.color"]: "var(--line)"}
 _DASHES = ("-", "--", "-.", ":")
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 
@@ -40,3 +46,31 @@ def series_style(index: int, marker: bool = False) -> dict[str, Any]:
     """Colour, dashes and, if asked for, marker of line number `index`; lines differ in grey, too."""
     style: dict[str, Any] = {"color": COLOURS[index % len(COLOURS)], "linestyle": _DASHES[index % len(_DASHES)]}
     return style | {"marker": _MARKERS[index % len(_MARKERS)], "markersize": 5} if marker else style
+
+
+@styled
+def save(figure: Figure, path: str | Path, formats: Sequence[str] = FORMATS, dpi: int = 200) -> list[Path]:
+    """Write path.png and path.svg, create their folder, and return the written paths.
+
+    dpi: pixels per inch of PNG files and of images in SVG files; figures are 6.9 inches wide.
+    """
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    files = [path.with_name(f"{path.name}.{name}") for name in formats]
+    for file in files:
+        figure.savefig(file, dpi=dpi, metadata={"Date": None} if file.suffix == ".svg" else None)
+    return files
+
+
+def inline_svg(figure: Figure, name: str) -> str:
+    """The figure as an <svg> element with the colours of the page's style sheet.
+
+    name: prefix of the ids in the element, unique in the page.
+    """
+    buffer = io.StringIO()
+    with rc_context({"svg.fonttype": "path", "svg.hashsalt": name}):
+        figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None})
+    svg = buffer.getvalue()
+    svg = re.sub(r"<style.*?</style>|<!--.*?-->|<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
+    svg = re.sub(r'(\bid="|href="#|url\(#)', rf"\g<1>{name}-", svg[svg.index("<svg") :])
+    return re.sub("|".join(_CSS_COLOURS), lambda match: _CSS_COLOURS[match[0]], svg)

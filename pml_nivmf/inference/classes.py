@@ -1,16 +1,19 @@
-"""The shape that classes share: how much embeddings of one class vary along each axis."""
+"""Classes: their labels as numbers, and the shape that they share, how much embeddings vary along each axis."""
 
-from typing import Any
+import unicodedata
+from collections.abc import Sequence
+from numbers import Integral
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
 
 from ..functional.pairing import unit_vectors
 from ..metrics.inputs import as_embeddings
-from .fitting import Fitted, fit_one_shot
-from .labels import number_labels
-from .mixture import ShapeAxes
+from .fitting import fit_one_shot
+from .mixture import Fitted, ShapeAxes
 
+Label: TypeAlias = int | str
 _MOST_DEGREES = 2000.0  # ν: a prior counts like this many images at most
 _RIDGE = 0.1  # ε
 
@@ -33,10 +36,8 @@ class WithinClassShape:
         Prefer classes that the model was not trained on, such as validation classes: training classes look easier than
         new ones, so the probabilities of one-shot galleries, which are learned here, would be too high.
         """
-        raw, classes = as_embeddings("embeddings", embeddings).cpu().float(), number_labels(labels)[1]
-        if len(classes) != len(raw):
-            raise ValueError(f"labels must have one entry for each of {len(raw)} embeddings, got {len(classes)}")
-        directions = unit_vectors(raw)
+        raw = as_embeddings("embeddings", embeddings).cpu().float()
+        classes, directions = number_labels(labels, len(raw))[1], unit_vectors(raw)
         scatter, degrees = _within_scatter(directions, classes)
         if degrees == 0 or int(classes.max()) == 0:
             raise ValueError("a shape needs two or more classes, and classes with two or more images")
@@ -53,6 +54,30 @@ class WithinClassShape:
         if concentration is None or concentration.shape[1] == 1:
             raise ValueError(f"{type(loss).__name__} has no concentrations per dimension: use from_embeddings")
         return cls(torch.diag(torch.exp(-2 * concentration.detach().double().log().mean(0))))
+
+
+def number_labels(labels: Any, count: int, known: Sequence[Label] = ()) -> tuple[list[Label], Tensor]:
+    """All labels, `known` ones first, and the place of each of `count` labels among them, (count,).
+
+    Labels are integers or strings, each with one spelling.
+    """
+    values = labels.tolist() if hasattr(labels, "tolist") else list(labels)
+    if len(values) != count:
+        raise ValueError(f"labels must have one entry for each of {count} embeddings, got {len(values)}")
+    spellings = {_common(label): label for label in known}
+    for label in dict.fromkeys(values):
+        other = spellings.setdefault(_common(label), label)
+        if other != label:
+            raise ValueError(f"{other!r} and {label!r} are two spellings of one label: choose one")
+    columns = {label: column for column, label in enumerate(spellings.values())}
+    return list(columns), torch.tensor([columns[label] for label in values], dtype=torch.long)
+
+
+def _common(label: Label) -> str:
+    """What all spellings of a label share."""
+    if isinstance(label, bool) or not isinstance(label, str | Integral):
+        raise ValueError(f"a label must be an integer or a string, got {label!r}")
+    return unicodedata.normalize("NFKC", str(label)).strip().casefold()
 
 
 def _within_scatter(directions: Tensor, classes: Tensor) -> tuple[Tensor, float]:

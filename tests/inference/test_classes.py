@@ -6,7 +6,7 @@ from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from torch.nn import functional as F
 
 from pml_nivmf.inference import WithinClassShape
-from pml_nivmf.inference.shape import shape_axes
+from pml_nivmf.inference.classes import shape_axes
 from pml_nivmf.losses import NonIsotropicVMFLoss, VMFProxyLoss
 from tests.inference.galleries import draw
 

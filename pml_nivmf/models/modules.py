@@ -1,0 +1,117 @@
+"""A small convolutional trunk, modules that take features, and batch norm with fixed statistics."""
+
+from functools import partial
+from typing import TypeVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from ..checks import check_count, check_option
+
+Module = TypeVar("Module", bound=nn.Module)
+_POOLINGS = {"max": nn.AdaptiveMaxPool2d, "avg": nn.AdaptiveAvgPool2d}
+
+
+class ConvNet(nn.Module):
+    """Blocks of convolution, batch norm, ReLU and 2×2 max pooling, then pooling over the whole image.
+
+    (batch, in_channels, height, width) -> (batch, 2·width), for images of 28 to 32 pixels, from scratch on a CPU. Early
+    blocks, where images are large, are narrow: the widths are width/4, width/2, width, …, and 2·width for the last
+    block. In short trainings on Omniglot (one or two seeds) max pooling was 6 to 9 points of Recall@1 better than
+    average pooling with 3 blocks, and 3 points worse with 4 blocks.
+
+    in_channels: 1 for grey images, 3 for colour images.
+    width: scales the channels of all blocks, at least 4; num_features = 2·width.
+    depth: the number of blocks; images need at least 2^(depth-1) pixels on each side.
+    pooling: over the whole image, "max" or "avg".
+    """
+
+    def __init__(self, in_channels: int = 1, width: int = 64, depth: int = 3, pooling: str = "max") -> None:
+        super().__init__()
+        check_count("in_channels", in_channels)
+        check_count("width", width, at_least=4)
+        check_count("depth", depth)
+        check_option("pooling", pooling, tuple(_POOLINGS))
+        self.num_features = 2 * width
+        channels = [in_channels, *((width << i) // 4 for i in range(depth - 1)), self.num_features]
+        blocks = [_block(channels[i], channels[i + 1], halve=i < depth - 1) for i in range(depth)]
+        self.layers = nn.Sequential(*blocks, _POOLINGS[pooling](1), nn.Flatten())
+        self.to(memory_format=torch.channels_last)  # 1.5 times as fast on a CPU
+
+    def forward(self, images: Tensor) -> Tensor:
+        features: Tensor = self.layers(images.contiguous(memory_format=torch.channels_last))  # (batch, num_features)
+        return features
+
+
+def _block(in_channels: int, out_channels: int, halve: bool) -> nn.Sequential:
+    convolution = nn.Conv2d(in_channels, out_channels, kernel_size=3, padding=1, bias=False)
+    layers: list[nn.Module] = [convolution, nn.BatchNorm2d(out_channels), nn.ReLU(inplace=True)]
+    return nn.Sequential(*layers, *([nn.MaxPool2d(2)] if halve else []))
+
+
+class EmbeddingHead(nn.Linear):
+    """z = s·(W·f + b), not normalised: the norm ‖z‖ is the concentration of the image's von Mises-Fisher distribution.
+
+    s is a buffer, initially 1. A loss that uses norms sets it for the norms that it should start with, see
+    `losses.move_scale_to_head`. Because s is not part of W, it does not change the effective learning rate.
+
+    in_features: the trunk's num_features.
+    embedding_size: M, the width of the embeddings.
+    bias: whether to add b.
+    """
+
+    scale: Tensor
+
+    def __init__(self, in_features: int, embedding_size: int, bias: bool = True) -> None:
+        check_count("in_features", in_features)
+        super().__init__(in_features, check_count("embedding_size", embedding_size), bias=bias)
+        self.register_buffer("scale", torch.tensor(1.0))
+
+    def forward(self, features: Tensor) -> Tensor:
+        return super().forward(features) * self.scale
+
+
+class Identity(nn.Module):
+    """Returns features (batch, num_features) unchanged.
+
+    num_features: their width.
+    """
+
+    def __init__(self, num_features: int) -> None:
+        super().__init__()
+        self.num_features = check_count("num_features", num_features)
+
+    def forward(self, features: Tensor) -> Tensor:
+        if features.ndim != 2 or features.shape[1] != self.num_features:
+            raise ValueError(f"expected features of shape (batch, {self.num_features}), got {tuple(features.shape)}")
+        return features
+
+
+def freeze_batch_norm(module: Module, freeze_affine: bool = False) -> Module:
+    """Put every batch norm layer of `module` in eval mode and keep it there when .train() is called.
+
+    y = γ·(x − μ)/σ + β with the current running mean μ and standard deviation σ. In metric learning a batch contains
+    few classes, so its statistics differ from those of the test set; the paper trains with frozen ones.
+
+    Call it after loading weights and after converting to SyncBatchNorm, which creates new layers.
+
+    freeze_affine: also exclude γ and β from training.
+
+    Returns the same module.
+    """
+    for name, layer in module.named_modules():
+        if not isinstance(layer, _BatchNorm):
+            continue
+        if layer.running_mean is None:
+            raise ValueError(f"{name or layer} has no running statistics: build it with track_running_stats=True")
+        # nn.Module.train calls this attribute of its children; a partial can be copied and pickled.
+        layer.train = partial(_stay_in_eval, layer)  # type: ignore[method-assign]
+        layer.eval()
+        if freeze_affine:
+            layer.requires_grad_(False)
+    return module
+
+
+def _stay_in_eval(layer: _BatchNorm, mode: bool = True) -> _BatchNorm:
+    return type(layer).train(layer, False)
