@@ -14,9 +14,9 @@ from torch import Tensor, nn
 from ..data import DataSplits, class_split, with_closed_set
 from ..losses import ProxyLoss, SampledSoftmax
 from ..models import EmbeddingHead, freeze_batch_norm
-from . import cached_maps, data_parallel, registry
+from . import cached_maps, registry
 from .config import Composed, ConfigError, located
-from .distributed import device_of_rank, first_on_each_machine, seed_everything
+from .distributed import check_batch_size, device_of_rank, first_on_each_machine, seed_everything, synchronised
 from .evaluate import Tester, build_testers, check_metrics
 
 _OBJECT_KINDS = {
@@ -72,7 +72,7 @@ def build_parts(config: DictConfig) -> Parts:
     """Build all parts, always in the same order: each may draw from the seeded generators."""
     settings: Any = OmegaConf.to_container(config, resolve=True)
     general, size = settings["general"], settings["model"]["embedding_size"]
-    data_parallel.check_batch_size(general["batch_size"])
+    check_batch_size(general["batch_size"])
     device = device_of_rank(pick_device(general["device"]))
     autocast = _autocast(general["amp"], device)
     seed_everything(general["seed"])
@@ -183,7 +183,7 @@ def _build_trunk(settings: dict[str, Any], data: DataSplits, device: torch.devic
     if settings["freeze_batch_norm"]:
         freeze_batch_norm(trunk)
         return trunk
-    return data_parallel.synchronised(trunk, device)
+    return synchronised(trunk, device)
 
 
 def check_trunk(trunk: nn.Module, name: str, shape: tuple[int, ...]) -> None:

@@ -14,8 +14,8 @@ from ..data.image_folder import class_folders, images_in
 from ..inference import Answer, ClassGallery, WithinClassShape
 from ..metrics import draw_gallery, posterior_metrics
 from .build import Parts
+from .evaluate import embed_items
 from .load import LoadedRun, load_run
-from .uncertainty import embed_items
 
 _SEEDS = 3  # galleries per number of shots
 _BATCH = 64

@@ -6,7 +6,7 @@ import torch
 import torch.distributed as dist
 from pytorch_metric_learning.testers import GlobalEmbeddingSpaceTester
 from torch import Tensor, nn
-from torch.utils.data import Subset
+from torch.utils.data import DataLoader, Subset
 
 from ..checks import nearest
 from ..losses.collectives import gather_uneven, rank, world
@@ -111,6 +111,16 @@ def evaluate(parts: Any, split: str, epoch: int, tester: str = "validation") -> 
     accuracies = chosen.test({split: getattr(parts.data, split)}, epoch, parts.trunk, parts.embedder)[split]
     accuracies, suffix = on_first(lambda: dict(accuracies)), "_level0"  # other ranks have none
     return {f"{split}_{k.removesuffix(suffix)}": float(v) for k, v in accuracies.items() if k.endswith(suffix)}
+
+
+@torch.no_grad()
+def embed_items(parts: Any, items: Any) -> tuple[Tensor, Tensor]:
+    """Embeddings (n, M) and labels (n,) of a data set, on this rank alone."""
+    parts.trunk.eval()
+    parts.embedder.eval()
+    loader = DataLoader(items, batch_size=parts.testers["test"].batch_size)
+    embeddings, labels = zip(*((parts.embed(inputs), labels) for inputs, labels in loader), strict=True)
+    return torch.cat(embeddings), torch.cat(labels)
 
 
 def test(parts: Any, epoch: int) -> tuple[dict[str, float], Tensor, Tensor]:

@@ -48,7 +48,7 @@ def load_run(folder: str | Path) -> LoadedRun:
     folder = Path(folder)
     if not (folder / "config.yaml").exists():
         raise ConfigError(f"{folder} is not a run folder (config.yaml is missing)")
-    parts = load_best(parse_saved((folder / "config.yaml").read_text(), str(folder)), folder)
+    parts = build_best(parse_saved((folder / "config.yaml").read_text(), str(folder)), folder)
     for module in parts.modules().values():
         module.eval()
     return LoadedRun(
@@ -60,8 +60,8 @@ def load_run(folder: str | Path) -> LoadedRun:
     )
 
 
-def load_best(config: DictConfig, folder: Path) -> Parts:
+def build_best(config: DictConfig, folder: Path) -> Parts:
     """The parts of a run with the weights of its best epoch."""
     parts = build_parts(config)
-    checkpoint.load_weights(parts, checkpoint.load_tensors(folder / "best.pt"), str(folder / "best.pt"))
+    checkpoint.load_best(parts, folder)
     return parts

@@ -1,5 +1,6 @@
 """Measures of uncertainty of a finished run, and the files about its test items that the report shows."""
 
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -7,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Subset
+from torch.utils.data import Subset
 from tqdm import tqdm
 
 from .. import metrics
@@ -17,7 +18,10 @@ from ..files import write_atomically
 from ..metrics.certainty import NORM, PPK, SIMILARITY, certainty_scores, similarity
 from ..metrics.names import certainty_metric, or_nan
 from ..metrics.proxies import concentration_statistics, softmax_logits
+from . import enrolment
 from .build import Parts
+from .distributed import on_first
+from .evaluate import embed_items, test
 
 ITEMS, PICTURES = "test_items.npz", "thumbnails.npz"
 _NEIGHBOURS = 5
@@ -67,6 +71,13 @@ def retrieve(calculator: Any, references: Tensor, labels: Tensor, queries: Tenso
     return Retrieved(*(array.cpu() for array in arrays))
 
 
+def test_and_measure(parts: Parts, epoch: int, shots: Sequence[int], folder: Path) -> dict[str, Any]:
+    """Return test metrics, of galleries with so many shots too, and measures of uncertainty; write their files."""
+    metrics, embeddings, labels = test(parts, epoch)
+    metrics |= on_first(lambda: enrolment.measure(parts, embeddings, labels, shots))
+    return {"test": metrics, "uncertainty": on_first(lambda: write(parts, embeddings, labels, folder))}
+
+
 def write(parts: Parts, embeddings: Tensor, labels: Tensor, folder: Path) -> dict[str, Any]:
     """Write test_items.npz and, for images, thumbnails.npz. Returns the run's measures of uncertainty.
 
@@ -98,16 +109,6 @@ def _write_pictures(parts: Parts, items: dict[str, np.ndarray], folder: Path) ->
 
 def _save(path: Path, arrays: dict[str, np.ndarray]) -> None:
     write_atomically(path, lambda file: np.savez_compressed(file, **arrays))  # type: ignore[arg-type]
-
-
-@torch.no_grad()
-def embed_items(parts: Parts, items: Any) -> tuple[Tensor, Tensor]:
-    """Embeddings (n, M) and labels (n,) of a data set."""
-    parts.trunk.eval()
-    parts.embedder.eval()
-    loader = DataLoader(items, batch_size=parts.testers["test"].batch_size)
-    embeddings, labels = zip(*((parts.embed(inputs), labels) for inputs, labels in loader), strict=True)
-    return torch.cat(embeddings), torch.cat(labels)
 
 
 def _degradation(parts: Parts, embeddings: Tensor, search: "partial[Retrieved]") -> dict[str, Any]:

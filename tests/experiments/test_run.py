@@ -44,7 +44,7 @@ def test_test_metrics_are_those_of_the_best_validation_epoch(experiment, tmp_pat
     scores = [row["validation_mean_average_precision_at_r"] for row in history]
     assert summary["best_epoch"] == 1 + scores.index(max(scores))
     parts = build_parts(config)
-    checkpoint.load_weights(parts, checkpoint.load_tensors(tmp_path / "run" / "best.pt"), "best.pt")
+    checkpoint.load_best(parts, tmp_path / "run")
     assert run.evaluate(parts, "test", 0) == {f"test_{k}": v for k, v in summary["test"].items()}
 
 
@@ -163,7 +163,7 @@ def test_damaged_checkpoints(experiment, tmp_path):
     state = torch.load(newest, weights_only=True)
     del state["loss"]
     torch.save(state, newest)
-    with pytest.raises(ValueError, match="lacks loss"):
+    with pytest.raises(ValueError, match="does not fit the configuration of its run: 'loss'"):
         run.resume(folder)
 
 
