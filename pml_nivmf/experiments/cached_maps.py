@@ -29,8 +29,13 @@ def path_of(settings: dict[str, Any]) -> Path:
     return Path(model["cache_dir"]) / f"{hashlib.sha256(text.encode()).hexdigest()[:16]}.pt"
 
 
-def with_maps(data: DataSplits, lower: torch.nn.Module, settings: dict[str, Any]) -> DataSplits:
-    """The same splits with outputs of `lower` as items. Training draws from the original and its views."""
+def with_maps(data: DataSplits, trunk: Any, settings: dict[str, Any]) -> DataSplits:
+    """The same splits with outputs of the trunk's frozen part as items, or with images if it has none.
+
+    Training draws from the original and its views.
+    """
+    lower = getattr(trunk, "lower", None) or torch.nn.Identity()
+    trunk.takes_maps = True
     path = path_of(settings)
     path.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(f"{path}.lock"):

@@ -103,8 +103,7 @@ def restore(parts: Parts, state: dict[str, Any], source: str) -> Progress:
 
 
 def _stateful(parts: Parts) -> dict[str, Any]:
-    scaler = {} if parts.scaler is None else {"scaler": parts.scaler}
-    return {**parts.modules(), **parts.optimizers, **parts.schedulers, **scaler}
+    return {**parts.modules(), **parts.optimizers, **parts.schedulers, "scaler": parts.scaler}
 
 
 def _states(objects: dict[str, Any]) -> dict[str, Any]:

@@ -19,12 +19,11 @@ import numpy as np
 import torch
 import torch.distributed as dist
 import tqdm
-from pytorch_metric_learning.reducers import MeanReducer, MultipleReducers
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import BatchSampler, RandomSampler
 
-from ..losses import GatheredLoss, GatheredMiner, ProxyLoss, SampledSoftmax, ShardedSoftmax
+from ..losses import GatheredLoss, GatheredMiner, SampledSoftmax, ShardedSoftmax
 from ..losses.collectives import mean_over_ranks, rank, world
 from .config import ConfigError
 
@@ -164,32 +163,14 @@ def synchronised(trunk: nn.Module, device: torch.device) -> nn.Module:
 
 
 def joined(loss: nn.Module, miner: Any) -> tuple[nn.Module, Any]:
-    """Return loss and miner such that DDP's average of the ranks' gradients is the gradient of the whole batch.
-
-    This is so for losses that are means over images; other losses see the images of all ranks.
-    """
+    """Return loss and miner of the whole batch, so that DDP's average of gradients is the gradient of one process."""
     if world() == 1:
         return loss, miner
-    probabilistic = getattr(loss, "probabilistic", None)
-    _check_softmax(getattr(probabilistic, "softmax", None))
-    if miner is None and _is_mean_over_images(probabilistic):
-        if loss is not probabilistic:
-            loss.gather_guidance = True  # type: ignore[assignment]
-        return loss, None
-    return GatheredLoss(loss), None if miner is None else GatheredMiner(miner)
-
-
-def _check_softmax(softmax: Any) -> None:
+    softmax = getattr(getattr(loss, "probabilistic", None), "softmax", None)
     if isinstance(softmax, SampledSoftmax) and softmax.sparse:
         raise ConfigError("loss: sparse gradients cannot be averaged over ranks: use sparse: false", key="loss")
     if isinstance(softmax, ShardedSoftmax):
         raise ConfigError("loss: ShardedSoftmax is for training loops of your own: leave it out", key="loss")
-
-
-def _is_mean_over_images(loss: nn.Module | None) -> bool:
-    if not isinstance(loss, ProxyLoss):
-        return False
-    reducer = loss.reducer
-    if isinstance(reducer, MultipleReducers):  # of the loss and of its regularizers
-        reducer = dict(reducer.reducers.items()).get("loss", reducer.default_reducer)
-    return type(reducer) is MeanReducer
+    if hasattr(loss, "gather_guidance"):
+        loss.gather_guidance = False  # type: ignore[assignment]  # the guidance sees all images already
+    return GatheredLoss(loss), None if miner is None else GatheredMiner(miner)

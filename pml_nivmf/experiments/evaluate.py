@@ -71,23 +71,19 @@ def build_testers(settings: dict[str, Any], device: torch.device, autocast: Any)
 
 def check_metrics(evaluation: dict[str, Any]) -> None:
     """Raise a ConfigError for unknown metrics and for a selection that is not computed or should be low."""
-    for key in ("metrics", "test_metrics"):
-        for name in evaluation[key]:
-            _check_metric(name, f"evaluation.{key}")
+    for name in (*evaluation["metrics"], *evaluation["test_metrics"]):
+        try:
+            ProbabilisticAccuracyCalculator(include=(name,))  # some names contain a number, such as recall_at_5
+        except ValueError:
+            known = ProbabilisticAccuracyCalculator().original_function_dict
+            key = f"evaluation.{'metrics' if name in evaluation['metrics'] else 'test_metrics'}"
+            raise ConfigError(f"{key}: unknown metric {name!r}{nearest(name, known)}", key=key) from None
     select, key = evaluation["select"], "evaluation.select"
     computed = _build_calculator(evaluation, evaluation["metrics"], torch.device("cpu")).get_curr_metrics()
     if select not in computed:
         raise ConfigError(f"{key}: {select!r} is not computed{nearest(select, computed)}", key=key)
     if lower_is_better(select):
         raise ConfigError(f"{key}: the highest score is selected, but lower is better for {select!r}", key=key)
-
-
-def _check_metric(name: str, key: str) -> None:
-    try:
-        ProbabilisticAccuracyCalculator(include=(name,))  # some names contain a number, such as recall_at_5
-    except ValueError:
-        known = ProbabilisticAccuracyCalculator().original_function_dict
-        raise ConfigError(f"{key}: unknown metric {name!r}{nearest(name, known)}", key=key) from None
 
 
 def _build_calculator(

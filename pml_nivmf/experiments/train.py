@@ -78,22 +78,16 @@ class Trainer(MetricLossOnly):
 
     def backward(self) -> None:
         loss: Tensor = self.losses["total_loss"]
-        self._differentiate(loss)  # also if it is NaN: the gradients show which parameters are affected
+        self.scaler.scale(loss).backward()  # also if it is NaN: the gradients show which parameters are affected
+        for optimizer in self.optimizers.values():
+            self.scaler.unscale_(optimizer)  # clipping comes next and needs the true norms
         value = self.losses["total_loss"] = float(loss.detach())  # a number for PML's progress bar
         if not math.isfinite(value):
             raise self._diverged(f"the loss is {value}")
         self.batch_losses.append(value)
-        may_reduce_scale = self.scaler is not None and self.scaler.get_scale() > 1
+        may_reduce_scale = self.scaler.get_scale() > 1
         if not may_reduce_scale and not all_finite(self._gradients().values()):
             raise self._diverged(f"the loss is {value:.4g}, but its gradients contain NaN or infinity")
-
-    def _differentiate(self, loss: Tensor) -> None:
-        if self.scaler is None:
-            loss.backward()
-            return
-        self.scaler.scale(loss).backward()
-        for optimizer in self.optimizers.values():
-            self.scaler.unscale_(optimizer)  # clipping comes next and needs the true norms
 
     def clip_gradients(self) -> None:
         if self.parts.clip_norm is not None:
@@ -102,9 +96,6 @@ class Trainer(MetricLossOnly):
                 nn.utils.clip_grad_norm_(parameters, self.parts.clip_norm)
 
     def step_optimizers(self) -> None:
-        if self.scaler is None:
-            super().step_optimizers()
-            return
         for optimizer in self.optimizers.values():
             self.scaler.step(optimizer)
         self.scaler.update()

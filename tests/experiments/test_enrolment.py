@@ -98,7 +98,7 @@ def test_enrol_and_identify_embeddings(images, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("command", "problem"),
     [
-        (["enrol", "{run}", "{tmp}/missing"], "missing must be a folder that contains one folder of images for each class"),
+        (["enrol", "{run}", "{tmp}/missing"], "missing must be a folder that contains"),
         (["enrol", "{tmp}", "{run}"], "is not a run folder"),
         (["enrol", "{run}", "{tmp}/wide.npz"], "must have the arrays embeddings and labels, but lacks labels"),
         (["identify", "{tmp}/missing", "x.png"], "there is no gallery"),

@@ -247,7 +247,7 @@ def test_mixed_precision(experiment, tmp_path, amp, loss, results, kill_after):
     state = checkpoint.load_newest(tmp_path / "whole" / "checkpoints")
     dtypes = {v.dtype for part in ("embedder", "loss") for v in state[part].values() if v.is_floating_point()}
     assert dtypes == {torch.float32}
-    assert ("scaler" in state) == (amp == "float16")
+    assert bool(state["scaler"]) == (amp == "float16")
     run.start(compose(experiment, [f"loss={loss}"]).config, tmp_path / "full precision")
     mixed, full = ([row["train_loss"] for row in results(tmp_path / name)[1]] for name in ("whole", "full precision"))
     assert mixed == pytest.approx(full, rel=0.05)
