@@ -10,7 +10,7 @@ from . import __version__
 
 # One file in `commands` each.
 _COMMANDS = (
-    *("train", "run", "compare", "sweep", "evaluate", "enrol", "identify"),
+    *("train", "run", "compare", "sweep", "evaluate", "enrol", "identify", "export"),
     *("report", "list", "bench", "figures", "results"),
 )
 

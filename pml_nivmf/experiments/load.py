@@ -11,6 +11,7 @@ from pytorch_metric_learning.utils.inference import InferenceModel
 from torch import Tensor, nn
 
 from ..data.images import ImagePaths
+from ..files import write_atomically
 from . import checkpoint
 from .build import Parts, build_parts
 from .config import ConfigError, parse_saved
@@ -58,6 +59,25 @@ def load_run(folder: str | Path) -> LoadedRun:
         inference_model=InferenceModel(parts.trunk, parts.embedder, data_device=parts.device),
         parts=parts,
     )
+
+
+def export(folder: Path, target: Path) -> tuple[int, ...]:
+    """Write trunk and embedder of a run's best epoch as one program of torch.export; return the shape of an input.
+
+    The program takes images (batch, channels, height, width) of any batch size and returns raw embeddings (batch, M).
+    """
+    run = load_run(folder)
+    run.trunk.takes_maps = False  # type: ignore[assignment]  # of trunks with a frozen part: whole images
+    image = (run.parts.data.test_images or run.parts.data.test)[0][0]
+    model, batch = nn.Sequential(run.trunk, run.embedder), torch.stack([image, image])
+    model.cpu().to(memory_format=torch.contiguous_format)  # torch.export warns about weights in other formats
+    try:
+        program = torch.export.export(model, (batch,), dynamic_shapes=({0: torch.export.Dim("batch")},))
+    except Exception as error:  # torch raises many types for code that it cannot trace
+        reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
+        raise ValueError(f"torch.export cannot export {type(run.trunk).__name__}: {reason}") from error
+    write_atomically(target, lambda file: torch.export.save(program, file))
+    return tuple(image.shape)
 
 
 def build_best(config: DictConfig, folder: Path) -> Parts:
