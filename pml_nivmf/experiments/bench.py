@@ -92,7 +92,7 @@ def run(shapes: Sequence[Shape], rounds: int, device: torch.device, chunk_size: 
         if chunk_size is not None:  # one after the other: more may not fit in memory
             groups = [{name: make} for name, make in softmaxes_at(shape, chunk_size).items()]
         new = [row for losses in groups for row in _measure(losses, shape, rounds, device)]
-        (baseline,) = (row["milliseconds"] for row in new if row["loss"] == BASELINE)
+        baseline = next(row["milliseconds"] for row in new if row["loss"] == BASELINE)
         rows += [row | {"ratio": row["milliseconds"] / baseline} for row in new]
     return rows
 

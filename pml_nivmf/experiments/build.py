@@ -12,11 +12,12 @@ from pytorch_metric_learning.losses import MultipleLosses
 from torch import Tensor, nn
 
 from ..data import DataSplits, class_split, with_closed_set
+from ..metrics import ProbabilisticAccuracyCalculator
 from ..models import EmbeddingHead, freeze_batch_norm
 from . import cached_maps, registry
 from .config import Composed, ConfigError, located
 from .distributed import check_batch_size, device_of_rank, first_on_each_machine, seed_everything, synchronised
-from .evaluate import Tester, build_testers, check_metrics
+from .evaluate import Tester, build_calculators, build_tester, check_metrics
 
 _REQUIRED = {"dataset": "dataset", "model.trunk": "trunk", "loss": "loss", "optimizers.model": "optimizer"}
 _OPTIONAL = {"miner": "miner", "sampler": "sampler", "schedule.scheduler": "scheduler"}
@@ -38,7 +39,8 @@ class Parts:
     optimizers: dict[str, torch.optim.Optimizer]
     schedulers: dict[str, Any]
     clip_norm: float | None  # the largest gradient norm of trunk, head and loss, each
-    testers: dict[str, Tester]  # of the splits validation and test
+    tester: Tester
+    calculators: dict[str, ProbabilisticAccuracyCalculator]  # of the splits validation and test
     device: torch.device
     autocast: Autocast  # the context in which trunk and head run
     degradation: bool | None  # see EvaluationConfig
@@ -88,7 +90,8 @@ def build_parts(config: DictConfig) -> Parts:
         optimizers=optimizers,
         schedulers=_build_schedulers(settings["schedule"]["scheduler"], optimizers),
         clip_norm=settings["optimizers"]["clip_norm"],
-        testers=build_testers(settings, device, autocast),
+        tester=build_tester(settings, device, autocast),
+        calculators=build_calculators(settings["evaluation"], device),
         device=device,
         autocast=autocast,
         degradation=settings["evaluation"]["degradation"],

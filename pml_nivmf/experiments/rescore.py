@@ -44,7 +44,7 @@ def _rescore(run: Run, overrides: Sequence[str], target: Path, images: str) -> D
     config = with_overrides(saved, overrides, allowed=("evaluation", "dataset", "general"))
     parts = build_best(config, run.folder)
     parts.data = _with_images(parts.data, images)
-    results = test_and_measure(parts, run.summary["best_epoch"], config.evaluation.gallery_shots, target)
+    results = test_and_measure(parts, config.evaluation.gallery_shots, target)
     _write(target, config, run.summary | results | {"images": IMAGES[images]}, run.history)
     return config
 
@@ -81,9 +81,9 @@ def _score_together(jobs: Sequence[Job], folder: Path) -> None:
     embeddings = []
     for job in jobs:
         parts = build_best(job.config, job.folder)
-        _, raw, labels = test(parts, epoch=0)
+        _, raw, labels = test(parts)
         embeddings.append(unit_vectors(raw) if job.config.evaluation.retrieval == "cosine" else raw)
-    metrics = parts.testers["test"].accuracy_calculator.get_accuracy(torch.cat(embeddings, dim=1), labels)
+    metrics = parts.calculators["test"].get_accuracy(torch.cat(embeddings, dim=1), labels)
     summaries = [json.loads((job.folder / "summary.json").read_text()) for job in jobs]
     summary = summaries[0] | {
         "best_epoch": [each["best_epoch"] for each in summaries],

@@ -97,7 +97,7 @@ class _Run:
         row = {"epoch": epoch, "train_loss": trainer.mean_loss()}
         if epoch % self.config.evaluation.every == 0 or epoch == self.config.general.epochs:
             if len(getattr(self.parts.data, self.split)):
-                row |= evaluate(self.parts, self.split, epoch)
+                row |= evaluate(self.parts, self.split)
             self._update_best(row)
         now = time.perf_counter()
         self.progress.seconds, self.epoch_start = self.progress.seconds + now - self.epoch_start, now
@@ -137,8 +137,7 @@ class _Run:
 
     def _test(self) -> dict[str, Any]:
         checkpoint.load_best(self.parts, self.folder)
-        shots = self.config.evaluation.gallery_shots
-        return uncertainty.test_and_measure(self.parts, self.progress.best_epoch, shots, self.folder)
+        return uncertainty.test_and_measure(self.parts, self.config.evaluation.gallery_shots, self.folder)
 
     def _summary(self) -> dict[str, Any]:
         select_on = self.config.evaluation.select_on

@@ -91,7 +91,7 @@ def test_two_ranks_finish_what_one_process_began(experiment, whole, tmp_path, ki
     parts = build_parts(config)
     checkpoint.load_best(parts, folder)
     expected = json.loads((folder / "summary.json").read_text())["test"]
-    assert evaluate.evaluate(parts, "test", 0) == {f"test_{name}": value for name, value in expected.items()}
+    assert evaluate.evaluate(parts, "test") == {f"test_{name}": value for name, value in expected.items()}
 
 
 DIVERGER = """

@@ -25,7 +25,7 @@ def summary_of(folder):
 def embeddings_of(job):
     parts = build_parts(job.config)
     checkpoint.load_best(parts, job.folder)
-    return parts, *score(parts, 0)[1:]
+    return parts, *score(parts)[1:]
 
 
 @pytest.fixture(scope="module")

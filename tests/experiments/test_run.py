@@ -45,7 +45,7 @@ def test_test_metrics_are_those_of_the_best_validation_epoch(experiment, tmp_pat
     assert summary["best_epoch"] == 1 + scores.index(max(scores))
     parts = build_parts(config)
     checkpoint.load_best(parts, tmp_path / "run")
-    assert run.evaluate(parts, "test", 0) == {f"test_{k}": v for k, v in summary["test"].items()}
+    assert run.evaluate(parts, "test") == {f"test_{k}": v for k, v in summary["test"].items()}
 
 
 def test_the_paper_chooses_the_epoch_on_test_classes(experiment, tmp_path):
@@ -285,5 +285,5 @@ def test_glyphs_learn(tmp_path):
     small = ["dataset.Glyphs.size=20", "dataset.Glyphs.instances=10", "model.trunk.ConvNet.width=32"]
     metrics = "evaluation.metrics=[mean_average_precision_at_r]"
     config = compose("glyphs", ["general.epochs=4", *small, metrics]).config
-    untrained = run.evaluate(build.build_parts(config), "test", 0)["test_recall_at_1"]
+    untrained = run.evaluate(build.build_parts(config), "test")["test_recall_at_1"]
     assert run.start(config, tmp_path / "run")["test"]["recall_at_1"] > untrained + 0.15
