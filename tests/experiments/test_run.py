@@ -167,21 +167,6 @@ def test_damaged_checkpoints(experiment, tmp_path):
         run.resume(folder)
 
 
-class Exploit:
-    def __reduce__(self):
-        return (Path.touch, (Path("executed"),))
-
-
-def test_checkpoints_run_no_code(experiment, tmp_path, kill_after, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    with kill_after(1):
-        run.start(compose(experiment).config, tmp_path / "run")
-    torch.save({"epoch": 1, "loss": Exploit()}, tmp_path / "run" / "checkpoints" / "epoch-00001.pt")
-    with pytest.warns(UserWarning, match="cannot be read"):
-        run.resume(tmp_path / "run")
-    assert not Path("executed").exists()
-
-
 def test_existing_runs_and_other_files_are_not_overwritten(experiment, tmp_path):
     config, folder = compose(experiment, ["general.epochs=1"]).config, tmp_path / "run"
     summary = run.start(config, folder)
