@@ -18,7 +18,7 @@ from torch.nn import functional as F
 
 from pml_nivmf.data import DegradedItems
 from pml_nivmf.experiments import load_run
-from pml_nivmf.experiments.uncertainty import embed_items
+from pml_nivmf.experiments.evaluate import embed_items
 from pml_nivmf.inference import ClassGallery, WithinClassShape
 from pml_nivmf.metrics import certainty_auroc, draw_gallery, posterior_metrics
 from pml_nivmf.reports.run_folders import run_folders_in

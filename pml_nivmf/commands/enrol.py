@@ -1,4 +1,4 @@
-"""The commands that use a trained model for classes it has never seen: enrol, identify."""
+"""The commands that use a trained model: enrol and identify, for classes it has never seen, and export."""
 
 import argparse
 import csv
@@ -53,3 +53,21 @@ def identify(options: argparse.Namespace) -> None:
         write_text(Path(options.csv), table.getvalue())
     if options.html:
         print(write_sheet(answers, Path(options.html)))
+
+
+@command(
+    "export",
+    argument("run_dir", metavar="RUN", help="the folder of a finished run"),
+    argument("target", metavar="FILE", help="the file to write, such as model.pt"),
+    PLUGIN,
+)
+def export_model(options: argparse.Namespace) -> None:
+    """Write the model of a finished run as one file that runs without this package: images to raw embeddings.
+
+    In Python: torch.export.load("model.pt").module()(images), with images (batch, channels, height, width) of the size
+    that the run was tested with and any batch size. The embeddings are not normalised: their norms are certainties.
+    """
+    from ..experiments.load import export
+
+    shape = export(Path(options.run_dir), Path(options.target))
+    print(f"{options.target}: inputs (batch, {', '.join(map(str, shape))})")

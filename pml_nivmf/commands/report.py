@@ -61,22 +61,21 @@ def bench(options: argparse.Namespace) -> None:
 
     import torch
 
-    from ..experiments import bench, bench_gallery
+    from ..experiments import bench
     from ..experiments.build import pick_device
 
     if options.threads:
         torch.set_num_threads(options.threads)
-    if options.gallery is not None:
-        if len(options.gallery) not in (0, 3):
-            raise ValueError(f"--gallery takes images, classes and dimensions, or nothing, got {options.gallery}")
-        rows = bench_gallery.run(options.gallery or [100_000, 10_000, 128], min(options.rounds, 5))
-        print(json.dumps(rows, indent=2)) if options.json else bench_gallery.show(rows)
-        return
+    if options.gallery is not None and len(options.gallery) not in (0, 3):
+        raise ValueError(f"--gallery takes images, classes and dimensions, or nothing, got {options.gallery}")
     device = pick_device(options.device)
     shapes = [bench.Shape(*numbers) for numbers in options.shape or bench.DEFAULT_SHAPES]
     if options.classes:
         shapes = [bench.Shape(112, classes, 128, 5) for classes in options.classes]
-    if options.step:
+    if options.gallery is not None:
+        what = "steps of a gallery, ratio: to the time of faiss's plain search"
+        rows = bench.run_gallery(options.gallery or [100_000, 10_000, 128], min(options.rounds, 5))
+    elif options.step:
         what = f"training steps of {options.step}, ratio: to the time with ProxyNCALoss"
         shapes = shapes if options.shape else [bench.STEP_SHAPE]
         rows = [row for shape in shapes for row in bench.run_steps(options.step, shape, options.rounds, device)]

@@ -39,17 +39,17 @@ class LabelledItems(Dataset[tuple[Tensor, int]]):
         self.transform = transform
         # Python numbers: reading one from a tensor takes longer than many transforms.
         self._rows = list(zip(self.indices.tolist(), self.labels.tolist(), strict=True))
-        self.is_repeatable = False  # whether random transforms do the same to an item every time
+        self.seed: Tensor | None = None  # if set, random transforms depend on it and on the index only
 
     def __len__(self) -> int:
         return len(self.indices)
 
     def __getitem__(self, index: int) -> tuple[Tensor, int]:
         item, label = self._rows[index]
-        if not self.is_repeatable:
+        if self.seed is None:
             return self.transform(self.items[item]), label
         with torch.random.fork_rng(devices=()):
-            torch.manual_seed(index)
+            torch.manual_seed(int(self.seed) // 2 + index)
             return self.transform(self.items[item]), label
 
 

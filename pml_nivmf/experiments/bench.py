@@ -1,4 +1,4 @@
-"""Time and memory of losses, forward plus backward, and times of whole training steps, side by side in one run."""
+"""Time and memory of losses, times of whole training steps and of galleries: always beside a baseline, in one run."""
 
 import itertools
 import statistics
@@ -10,15 +10,17 @@ from typing import Any, NamedTuple, TypeAlias
 import torch
 from pytorch_metric_learning import losses as pml_losses
 from torch import nn
+from torch.nn import functional as F
 
 from ..distances import BhattacharyyaDistance, ExpectedLikelihoodNivMFDistance, KLDistance
+from ..inference import ClassGallery
 from ..losses import FullSoftmax, JointProxyLoss, NivMFProxyLoss, NonIsotropicVMFLoss, SampledSoftmax, VMFProxyLoss
 from ..losses.softmax import Softmax
 
 BASELINE = "ProxyAnchorLoss"
 _IN_STEPS = ("ProxyNCALoss", "NonIsotropicVMFLoss", "JointProxyLoss")  # the first is what others are compared with
 _NEGATIVES = 4096
-_SECONDS_PER_LOSS = 10.0  # one step over a million classes takes that long: few rounds
+_SECONDS_PER_STEP = 10.0  # one step over a million classes takes that long: few rounds
 
 
 class Shape(NamedTuple):
@@ -34,8 +36,10 @@ class Shape(NamedTuple):
 STEP_SHAPE = Shape(32, 100, 512, 5)
 _PIXELS = 128  # height and width of the images of a training step
 DEFAULT_SHAPES = [Shape(112, 100, 512, 5), Shape(112, 98, 128, 5), Shape(112, 11318, 512, 5)]
+_QUERIES, _ADDED = 256, 1000  # of galleries
 LossFactory: TypeAlias = Callable[[], nn.Module]
-Row: TypeAlias = dict[str, Any]  # the loss, the fields of its shape, and what was measured
+Step: TypeAlias = Callable[[], object]
+Row: TypeAlias = dict[str, Any]  # the loss and the fields of its shape, or the step, and what was measured
 
 
 def _el_nivmf(shape: Shape, softmax: Softmax | None = None, **options: Any) -> NonIsotropicVMFLoss:
@@ -88,38 +92,23 @@ def run(shapes: Sequence[Shape], rounds: int, device: torch.device, chunk_size: 
         if chunk_size is not None:  # one after the other: more may not fit in memory
             groups = [{name: make} for name, make in softmaxes_at(shape, chunk_size).items()]
         new = [row for losses in groups for row in _measure(losses, shape, rounds, device)]
-        (baseline,) = (row["milliseconds"] for row in new if row["loss"] == BASELINE)
+        baseline = next(row["milliseconds"] for row in new if row["loss"] == BASELINE)
         rows += [row | {"ratio": row["milliseconds"] / baseline} for row in new]
     return rows
 
 
 def _measure(losses: dict[str, LossFactory], shape: Shape, rounds: int, device: torch.device) -> list[Row]:
-    """Time and memory of each loss. Each round runs all losses, so that a slow phase of the machine hits all."""
     print(f"measuring {shape}: {', '.join(losses)} …", file=sys.stderr, flush=True)
     modules = {name: make().to(device) for name, make in losses.items()}
     steps = {name: training_step(loss, shape, device) for name, loss in modules.items()}
-    seconds: dict[str, list[float]] = {name: [] for name in steps}
-    for _ in range(rounds + 1):
-        for name, step in steps.items():
-            if sum(seconds[name][1:]) < _SECONDS_PER_LOSS:
-                seconds[name].append(timed(step, device))
-    times = {name: 1e3 * statistics.median(values[1:]) for name, values in seconds.items()}  # the first warms caches
+    times = median_seconds(steps, rounds)
     return [
-        {"loss": name, **shape._asdict(), "milliseconds": times[name]} | _memory(loss, steps[name], device)
+        {"loss": name, **shape._asdict(), "milliseconds": 1e3 * times[name]} | _memory(loss, steps[name], device)
         for name, loss in modules.items()
     ]
 
 
-def _memory(loss: nn.Module, step: Callable[[], None], device: torch.device) -> dict[str, float]:
-    """Megabytes: the most that a step allocates, and the same without gradients."""
-    loss.zero_grad(set_to_none=True)
-    peak = peak_megabytes(step, device)
-    gradients = [parameter.grad for parameter in loss.parameters() if parameter.grad is not None]
-    stored = [gradient._values() if gradient.is_sparse else gradient for gradient in gradients]
-    return {"peak_megabytes": peak, "extra_megabytes": peak - sum(values.nbytes for values in stored) / 1e6}
-
-
-def training_step(loss: nn.Module, shape: Shape, device: torch.device) -> Callable[[], None]:
+def training_step(loss: nn.Module, shape: Shape, device: torch.device, optimizer: Any = None) -> Step:
     torch.manual_seed(0)
     embeddings = torch.randn(shape.batch, shape.dimensions, device=device, requires_grad=True)
     labels = torch.randint(0, shape.classes, (shape.batch,), device=device)
@@ -128,24 +117,44 @@ def training_step(loss: nn.Module, shape: Shape, device: torch.device) -> Callab
         embeddings.grad = None
         loss.zero_grad(set_to_none=True)
         loss(embeddings, labels).backward()
+        if optimizer is not None:
+            optimizer.step()
 
     return step
 
 
-def now(device: torch.device) -> float:
-    """Seconds, after the device has finished what it was given."""
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
+def median_seconds(steps: dict[str, Step], rounds: int) -> dict[str, float]:
+    """Median time of each step. Each round runs all steps, so that a slow phase of the machine hits all."""
+    seconds: dict[str, list[float]] = {name: [] for name in steps}
+    for _ in range(rounds + 1):
+        for name, step in steps.items():
+            if sum(seconds[name][1:]) < _SECONDS_PER_STEP:
+                seconds[name].append(_seconds(step))
+    return {name: statistics.median(values[1:]) for name, values in seconds.items()}  # the first warms caches
+
+
+def _seconds(step: Step) -> float:
+    start = _now()
+    step()
+    return _now() - start
+
+
+def _now() -> float:
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
     return time.perf_counter()
 
 
-def timed(step: Callable[[], None], device: torch.device) -> float:
-    start = now(device)
-    step()
-    return now(device) - start
+def _memory(loss: nn.Module, step: Step, device: torch.device) -> dict[str, float]:
+    """Megabytes: the most that a step allocates, and the same without gradients."""
+    loss.zero_grad(set_to_none=True)
+    peak = peak_megabytes(step, device)
+    gradients = [parameter.grad for parameter in loss.parameters() if parameter.grad is not None]
+    stored = [gradient._values() if gradient.is_sparse else gradient for gradient in gradients]
+    return {"peak_megabytes": peak, "extra_megabytes": peak - sum(values.nbytes for values in stored) / 1e6}
 
 
-def peak_megabytes(step: Callable[[], None], device: torch.device) -> float:
+def peak_megabytes(step: Step, device: torch.device) -> float:
     """Most memory allocated by torch at any time of one step, beyond what was allocated before it."""
     if device.type == "cuda":
         before = torch.cuda.memory_allocated(device)
@@ -160,10 +169,9 @@ def peak_megabytes(step: Callable[[], None], device: torch.device) -> float:
 
 
 def run_steps(trunk: str, shape: Shape, rounds: int, device: torch.device) -> list[Row]:
-    """Time training steps of a timm model: forward, loss, backward and Adam, the losses in turn.
+    """Time training steps of a timm model: forward, loss, backward and Adam; `ratio` is to the step with ProxyNCALoss.
 
-    Steps differ in the part of the loss, its backward and its Adam: `ratio`, to ProxyNCALoss, is that of steps of equal
-    length otherwise, because the rest varies more from step to step than losses do.
+    The network's part is the same for all losses and varies more than losses do: it is timed once for all of them.
     """
     from ..models import EmbeddingHead, TimmTrunk
 
@@ -171,44 +179,66 @@ def run_steps(trunk: str, shape: Shape, rounds: int, device: torch.device) -> li
     network = nn.Sequential(features, EmbeddingHead(features.num_features, shape.dimensions)).to(device).train()
     optimizer = torch.optim.Adam(network.parameters(), lr=1e-5)
     images = torch.randn(shape.batch, 3, _PIXELS, _PIXELS, device=device)
-    labels = torch.arange(shape.batch, device=device) % shape.classes
+    gradient = torch.randn(shape.batch, shape.dimensions, device=device)
 
-    def step(loss: nn.Module, loss_optimizer: torch.optim.Optimizer) -> tuple[float, float]:
-        start = now(device)
-        embeddings = network(images)
-        leaf = embeddings.detach().requires_grad_()
-        before = now(device)
-        loss(leaf, labels).backward()
-        loss_optimizer.step()
-        after = now(device)
-        embeddings.backward(leaf.grad)
+    def network_step() -> None:
+        optimizer.zero_grad()
+        network(images).backward(gradient)
         optimizer.step()
-        for each in (optimizer, loss_optimizer):
-            each.zero_grad()
-        return 1e3 * (now(device) - start), 1e3 * (after - before)
 
     losses = {name: make().to(device) for name, make in losses_at(shape).items() if name.startswith(_IN_STEPS)}
-    optimizers = {name: torch.optim.Adam(loss.parameters(), lr=1e-3) for name, loss in losses.items()}
-    times = [{name: step(loss, optimizers[name]) for name, loss in losses.items()} for _ in range(rounds + 1)][1:]
-    medians = {
-        name: [statistics.median(part) for part in zip(*(t[name] for t in times), strict=True)] for name in losses
+    steps = {
+        name: training_step(loss, shape, device, torch.optim.Adam(loss.parameters(), lr=1e-3))
+        for name, loss in losses.items()
     }
-    whole, base = medians[_IN_STEPS[0]]
+    times = median_seconds({"network": network_step} | steps, rounds)
+    rest = times.pop("network")
     return [
-        {"loss": name, **shape._asdict(), "milliseconds": total, "loss_milliseconds": part}
-        | {"ratio": 1 + (part - base) / whole}
-        for name, (total, part) in medians.items()
+        {"loss": name, **shape._asdict(), "milliseconds": 1e3 * (rest + part), "loss_milliseconds": 1e3 * part}
+        | {"ratio": (rest + part) / (rest + times[_IN_STEPS[0]])}
+        for name, part in times.items()
     ]
+
+
+def run_gallery(size: Sequence[int], rounds: int) -> list[Row]:
+    """Seconds of a gallery's steps; those of its answers beside faiss's plain search for nearest neighbours.
+
+    size: images, classes, dimensions.
+    """
+    import faiss
+
+    images, classes, dimensions = size
+    faiss.omp_set_num_threads(torch.get_num_threads())
+    torch.manual_seed(0)
+    labels, noise = torch.arange(images) % classes, 1.5 / dimensions**0.5
+    embeddings = F.normalize(torch.randn(classes, dimensions))[labels] + noise * torch.randn(images, dimensions)
+    queries = embeddings[:_QUERIES] + noise * torch.randn_like(embeddings[:_QUERIES])
+    gallery, plain, units = ClassGallery(), faiss.IndexFlatIP(dimensions), F.normalize(queries).numpy()
+    plain.add(F.normalize(embeddings).numpy())
+    once: dict[str, Step] = {
+        f"enrol {images:,} images of {classes:,} classes": lambda: gallery.add(embeddings, labels),
+        "fit": gallery.fit,
+        "first query, which builds the index": lambda: gallery.identify(queries[:1]),
+    }
+    seconds = {name: _seconds(step) for name, step in once.items()}
+    search, identify = (f"{name}, {len(units)} queries" for name in ("nearest neighbours by faiss", "identify"))
+    answers: dict[str, Step] = {search: lambda: plain.search(units, 1), identify: lambda: gallery.identify(queries)}
+    seconds |= median_seconds(answers, rounds)
+    gallery.add(embeddings[:_ADDED], labels[:_ADDED])
+    seconds[f"query after {_ADDED:,} more, without fit"] = _seconds(lambda: gallery.identify(queries[:1]))
+    ratio = {identify: {"ratio": seconds[identify] / seconds[search]}}
+    return [{"step": name, "seconds": value} | ratio.get(name, {}) for name, value in seconds.items()]
 
 
 def show(rows: Sequence[Row], what: str) -> None:
     """Print what was measured, one table for each shape."""
     print(f"{what}; {torch.get_num_threads()} threads")
-    columns = [key for key in rows[0] if key not in ("loss", *Shape._fields)]
-    for shape, group in itertools.groupby(rows, key=lambda row: Shape(*(row[key] for key in Shape._fields))):
-        titles = "".join(
-            f"{column.replace('_megabytes', ' MB').replace('_milliseconds', ' ms'):>13}" for column in columns
-        )
-        print(f"\n{shape}\n{'loss':<39}{titles}")
-        for row in group:
-            print(f"{row['loss']:<39}" + "".join(f"{row[column]:>13,.3f}" for column in columns))
+    for shape, group in itertools.groupby(rows, key=lambda row: [row[key] for key in Shape._fields if key in row]):
+        table = list(group)
+        label, *columns = (key for key in {key: None for row in table for key in row} if key not in Shape._fields)
+        titles = (column.replace("_megabytes", " MB").replace("_milliseconds", " ms") for column in columns)
+        print(f"\n{Shape(*shape)}" if shape else "")
+        print(f"{label:<52}" + "".join(f"{title:>13}" for title in titles))
+        for row in table:
+            values = (f"{row[column]:,.3f}" if column in row else "" for column in columns)
+            print(f"{row[label]:<52}" + "".join(f"{value:>13}" for value in values))

@@ -12,23 +12,15 @@ from pytorch_metric_learning.losses import MultipleLosses
 from torch import Tensor, nn
 
 from ..data import DataSplits, class_split, with_closed_set
-from ..losses import ProxyLoss, SampledSoftmax
+from ..metrics import ProbabilisticAccuracyCalculator
 from ..models import EmbeddingHead, freeze_batch_norm
-from . import cached_maps, data_parallel, registry
+from . import cached_maps, registry
 from .config import Composed, ConfigError, located
-from .distributed import device_of_rank, first_on_each_machine, seed_everything
-from .evaluate import Tester, build_testers, check_metrics
+from .distributed import check_batch_size, device_of_rank, first_on_each_machine, seed_everything, synchronised
+from .evaluate import Tester, build_calculators, build_tester, check_metrics
 
-_OBJECT_KINDS = {
-    "dataset": "dataset",
-    "model.trunk": "trunk",
-    "loss": "loss",
-    "miner": "miner",
-    "sampler": "sampler",
-    "optimizers.model": "optimizer",
-    "schedule.scheduler": "scheduler",
-}
-_OPTIONAL = ("miner", "sampler", "schedule.scheduler")
+_REQUIRED = {"dataset": "dataset", "model.trunk": "trunk", "loss": "loss", "optimizers.model": "optimizer"}
+_OPTIONAL = {"miner": "miner", "sampler": "sampler", "schedule.scheduler": "scheduler"}
 # PML's proxy losses have no rule of their own: their proxies learn this much faster than the model, as ours do.
 _PML_PROXY_RATE = 100.0
 Autocast: TypeAlias = Callable[[], AbstractContextManager[Any]]
@@ -47,11 +39,12 @@ class Parts:
     optimizers: dict[str, torch.optim.Optimizer]
     schedulers: dict[str, Any]
     clip_norm: float | None  # the largest gradient norm of trunk, head and loss, each
-    testers: dict[str, Tester]  # of the splits validation and test
+    tester: Tester
+    calculators: dict[str, ProbabilisticAccuracyCalculator]  # of the splits validation and test
     device: torch.device
     autocast: Autocast  # the context in which trunk and head run
     degradation: bool | None  # see EvaluationConfig
-    scaler: torch.amp.GradScaler | None = None  # for float16 gradients, which underflow otherwise
+    scaler: torch.amp.GradScaler  # for float16 gradients, which underflow otherwise; passes others through
 
     def modules(self) -> dict[str, nn.Module]:
         return {"trunk": self.trunk, "embedder": self.embedder, "loss": self.loss}
@@ -70,15 +63,18 @@ class Parts:
 
 def build_parts(config: DictConfig) -> Parts:
     """Build all parts, always in the same order: each may draw from the seeded generators."""
-    settings: Any = OmegaConf.to_container(config, resolve=True)
+    settings = _plain(config)
     general, size = settings["general"], settings["model"]["embedding_size"]
-    data_parallel.check_batch_size(general["batch_size"])
+    check_batch_size(general["batch_size"])
     device = device_of_rank(pick_device(general["device"]))
     autocast = _autocast(general["amp"], device)
     seed_everything(general["seed"])
     data = _build_data(settings)
     trunk = _build_trunk(settings["model"], data, device).to(device)
-    data = _with_closed_set(_with_maps(data, trunk, settings), settings)
+    if settings["model"]["cached_views"] is not None:
+        data = cached_maps.with_maps(data, trunk, settings)
+    if settings["evaluation"]["closed_set_share"]:  # the same images for every loss and seed
+        data = with_closed_set(data, settings["evaluation"]["closed_set_share"])
     embedder = EmbeddingHead(trunk.num_features, size)
     embedder.weight.data *= settings["model"]["head_scale"]
     loss = registry.build("loss", settings["loss"], "loss", num_classes=data.num_classes, embedding_size=size)
@@ -94,24 +90,27 @@ def build_parts(config: DictConfig) -> Parts:
         optimizers=optimizers,
         schedulers=_build_schedulers(settings["schedule"]["scheduler"], optimizers),
         clip_norm=settings["optimizers"]["clip_norm"],
-        testers=build_testers(settings, device, autocast),
+        tester=build_tester(settings, device, autocast),
+        calculators=build_calculators(settings["evaluation"], device),
         device=device,
         autocast=autocast,
         degradation=settings["evaluation"]["degradation"],
-        scaler=torch.amp.GradScaler(device.type) if general["amp"] == "float16" else None,
+        scaler=torch.amp.GradScaler(device.type, enabled=general["amp"] == "float16"),
     )
+
+
+def _plain(config: Any) -> Any:
+    return OmegaConf.to_container(config, resolve=True) if OmegaConf.is_config(config) else config
 
 
 def check_objects(composed: Composed) -> None:
     """Raise a ConfigError, with the file at fault, for unknown classes, arguments and metrics; build nothing."""
-    settings: Any = OmegaConf.to_container(composed.config, resolve=True)
     try:
-        for path, kind in _OBJECT_KINDS.items():
-            group, _, name = path.partition(".")
-            config = settings[group][name] if name else settings[group]
-            if config or path not in _OPTIONAL:
-                registry.check(kind, config, path)
-        check_metrics(settings["evaluation"])
+        for path, kind in (_REQUIRED | _OPTIONAL).items():
+            config = OmegaConf.select(composed.config, path)
+            if config or path in _REQUIRED:
+                registry.check(kind, _plain(config), path)
+        check_metrics(_plain(composed.config.evaluation))
         for key in composed.searches:
             raise ConfigError(f"{key} is searched: choose a value, or use `pml-nivmf sweep`", key)
     except ConfigError as error:
@@ -120,15 +119,14 @@ def check_objects(composed: Composed) -> None:
 
 def pick_device(name: str) -> torch.device:
     if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        name = "cuda" if torch.cuda.is_available() else "cpu"
     try:
-        device = torch.device(name)
-        torch.zeros(1, device=device).item()
+        torch.zeros(1, device=name).item()
     except (RuntimeError, NotImplementedError, AssertionError) as error:
         reason = str(error).splitlines()[0]
         message = f"general.device: torch cannot use {name!r} here ({reason}); use auto, cpu, cuda or cuda:N"
         raise ConfigError(message, key="general.device") from error
-    return device
+    return torch.device(name)
 
 
 def _autocast(amp: str, device: torch.device) -> Autocast:
@@ -149,31 +147,10 @@ def _build_data(settings: dict[str, Any]) -> DataSplits:
     return data
 
 
-def _with_maps(data: DataSplits, trunk: Any, settings: dict[str, Any]) -> DataSplits:
-    """Replace images by stored views, or by outputs of the trunk's frozen part, if `model.cached_views` is set."""
-    if settings["model"]["cached_views"] is None:
-        return data
-    lower = getattr(trunk, "lower", None) or nn.Identity()
-    trunk.takes_maps = True
-    return first_on_each_machine(lambda: cached_maps.with_maps(data, lower, settings))
-
-
 def compute_maps(config: DictConfig) -> None:
     """Compute and store the maps of `model.cached_views`, with a progress bar, before processes need them."""
-    settings: Any = OmegaConf.to_container(config, resolve=True)
-    if settings["model"]["cached_views"] is not None and not cached_maps.path_of(settings).exists():
-        data = _build_data(settings)
-        device = pick_device(settings["general"]["device"])
-        _with_maps(data, _build_trunk(settings["model"], data, device).to(device), settings)
-
-
-def _with_closed_set(data: DataSplits, settings: dict[str, Any]) -> DataSplits:
-    """Hold out images for calibration, the same for every loss and seed."""
-    share, key = settings["evaluation"]["closed_set_share"], "evaluation.closed_set_share"
-    try:
-        return with_closed_set(data, share) if share else data
-    except ValueError as error:
-        raise ConfigError(f"{key}: {error}", key=key) from error
+    if config.model.cached_views is not None and not cached_maps.path_of(_plain(config)).exists():
+        build_parts(config)
 
 
 def _build_trunk(settings: dict[str, Any], data: DataSplits, device: torch.device) -> Any:
@@ -183,7 +160,7 @@ def _build_trunk(settings: dict[str, Any], data: DataSplits, device: torch.devic
     if settings["freeze_batch_norm"]:
         freeze_batch_norm(trunk)
         return trunk
-    return data_parallel.synchronised(trunk, device)
+    return synchronised(trunk, device)
 
 
 def check_trunk(trunk: nn.Module, name: str, shape: tuple[int, ...]) -> None:
@@ -226,7 +203,6 @@ def _build_optimizers(settings: dict[str, Any], modules: dict[str, nn.Module]) -
     lr = (arguments or {}).get("lr")
     if lr is None:
         raise ConfigError(f"optimizers.model.{name}: lr is missing; the other rates follow from it")
-    _check_takes_sparse_gradients(name, arguments, modules["loss"])
     embedder_lr = lr if settings["embedder_lr"] is None else settings["embedder_lr"]
     groups = {
         "trunk_optimizer": [{"params": list(modules["trunk"].parameters())}],
@@ -238,15 +214,6 @@ def _build_optimizers(settings: dict[str, Any], modules: dict[str, nn.Module]) -
         for key, parameters in groups.items()
         if any(group["params"] for group in parameters)
     }
-
-
-def _check_takes_sparse_gradients(optimizer: str, arguments: dict[str, Any], loss: nn.Module) -> None:
-    softmaxes = (getattr(module, "softmax", None) for module in loss.modules() if isinstance(module, ProxyLoss))
-    if not any(isinstance(softmax, SampledSoftmax) and softmax.sparse for softmax in softmaxes):
-        return
-    if hasattr(torch.optim, optimizer) and (optimizer not in ("Adagrad", "SGD") or arguments.get("weight_decay")):
-        remedy = "use Adagrad or SGD, without weight_decay, or sparse: false"
-        raise ConfigError(f"loss: {optimizer} cannot use the gradients of sparse: true; {remedy}", key="loss")
 
 
 def _loss_groups(settings: dict[str, Any], loss: nn.Module, lr: float) -> list[dict[str, Any]]:
@@ -263,9 +230,8 @@ def _loss_groups(settings: dict[str, Any], loss: nn.Module, lr: float) -> list[d
 def _build_schedulers(config: dict[str, Any], optimizers: dict[str, torch.optim.Optimizer]) -> dict[str, Any]:
     if not config:
         return {}
+    build = partial(registry.build, "scheduler", config, "schedule.scheduler")
     return {
-        key.replace("_optimizer", "_scheduler_by_epoch"): registry.build(
-            "scheduler", config, "schedule.scheduler", optimizer=optimizer
-        )
-        for key, optimizer in optimizers.items()
+        name.replace("_optimizer", "_scheduler_by_epoch"): build(optimizer=optimizer)
+        for name, optimizer in optimizers.items()
     }

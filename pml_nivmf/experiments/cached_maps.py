@@ -29,8 +29,13 @@ def path_of(settings: dict[str, Any]) -> Path:
     return Path(model["cache_dir"]) / f"{hashlib.sha256(text.encode()).hexdigest()[:16]}.pt"
 
 
-def with_maps(data: DataSplits, lower: torch.nn.Module, settings: dict[str, Any]) -> DataSplits:
-    """The same splits with outputs of `lower` as items. Training draws from the original and its views."""
+def with_maps(data: DataSplits, trunk: Any, settings: dict[str, Any]) -> DataSplits:
+    """The same splits with outputs of the trunk's frozen part as items, or with images if it has none.
+
+    Training draws from the original and its views.
+    """
+    lower = getattr(trunk, "lower", None) or torch.nn.Identity()
+    trunk.takes_maps = True
     path = path_of(settings)
     path.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(f"{path}.lock"):
@@ -61,33 +66,23 @@ def _compute(data: DataSplits, lower: torch.nn.Module, settings: dict[str, Any])
         "test": [data.test],
         "test_degraded": [DegradedItems(data.test, "crop", _CROP)],
     }
-    images = sum(len(version) for versions in jobs.values() for version in versions)
-    with torch.random.fork_rng(), tqdm(total=images, unit="image", desc="views of the images") as bar:
-        torch.manual_seed(0)
-        maps = {
-            name: torch.stack([_maps(items, lower, settings, bar) for items in versions], dim=1)
-            for name, versions in jobs.items()
-            if len(versions[0])
-        }
-    return maps | {"labels": data.test.labels}
-
-
-@torch.no_grad()
-def _maps(items: Any, lower: torch.nn.Module, settings: dict[str, Any], bar: Any) -> Tensor:
+    jobs = {name: versions for name, versions in jobs.items() if len(versions[0])}
     device = next(lower.parameters(), torch.empty(0)).device  # without a frozen part, images are stored
-    loader = DataLoader(
-        items, batch_size=settings["evaluation"]["batch_size"], num_workers=settings["general"]["num_workers"]
-    )
-    parts = []
-    for images, _ in loader:
-        parts.append(lower(images.to(device)).half().cpu())
-        bar.update(len(images))
-    return torch.cat(parts)
+    options = {"batch_size": settings["evaluation"]["batch_size"], "num_workers": settings["general"]["num_workers"]}
+    images = sum(len(version) for versions in jobs.values() for version in versions)
+    bar = tqdm(total=images, unit="image", desc="views of the images")
 
+    def maps_of(items: Any) -> Tensor:
+        parts = []
+        for batch, _ in DataLoader(items, **options):
+            parts.append(lower(batch.to(device)).half().cpu())
+            bar.update(len(batch))
+        return torch.cat(parts)
 
-def _stored(items: LabelledItems, maps: Tensor, transform: Any = None) -> LabelledItems:
-    everything = torch.ones(len(items), dtype=torch.bool)
-    return LabelledItems(Source(maps, items.labels, items.class_names), everything, transform or _original_map)
+    with torch.no_grad(), torch.random.fork_rng(), bar:
+        torch.manual_seed(0)
+        maps = {name: torch.stack([*map(maps_of, versions)], dim=1) for name, versions in jobs.items()}
+    return maps | {"labels": data.test.labels}
 
 
 def _original_map(versions: Tensor) -> Tensor:
@@ -96,3 +91,8 @@ def _original_map(versions: Tensor) -> Tensor:
 
 def _random_map(versions: Tensor) -> Tensor:
     return random_view(versions).float()
+
+
+def _stored(items: LabelledItems, maps: Tensor, transform: Any = _original_map) -> LabelledItems:
+    everything = torch.ones(len(items), dtype=torch.bool)
+    return LabelledItems(Source(maps, items.labels, items.class_names), everything, transform)

@@ -2,13 +2,11 @@
 
 import io
 import math
-import random
 import warnings
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from omegaconf import DictConfig
 from pytorch_metric_learning.losses import CrossBatchMemory
@@ -17,9 +15,10 @@ from torch import nn
 from ..files import write_atomically
 from .build import Parts
 from .config import ConfigError, to_yaml
+from .distributed import on_first
 
+BEST = "best.pt"  # the weights of the best epoch
 _CHECKPOINTS = 2  # if a failing disk damages the newest, the one before it is used
-_REQUIRED = ("epoch", "config", "trunk", "embedder", "loss", "optimizers", "schedulers", "rng", "sampler", "progress")
 
 
 @dataclass
@@ -33,18 +32,12 @@ class Progress:
     seconds: float = 0.0
 
 
-def write_tensors(path: Path, value: dict[str, Any]) -> None:
-    buffer = io.BytesIO()  # torch.save into a file hides the system's error, such as a full disk
-    torch.save(value, buffer)
-    write_atomically(path, lambda file: file.write(buffer.getbuffer()))
-
-
-# Checkpoints ----------------------------------------------------------------------------------------------------
+# Files ----------------------------------------------------------------------------------------------------------
 
 
 def save(folder: Path, state: dict[str, Any]) -> None:
     """Save `state` as the checkpoint of its epoch and delete all but the newest two."""
-    write_tensors(folder / f"epoch-{state['epoch']:05d}.pt", state)
+    _write(folder / f"epoch-{state['epoch']:05d}.pt", state)
     for old in _newest_first(folder)[_CHECKPOINTS:]:
         old.unlink()
 
@@ -53,19 +46,24 @@ def load_newest(folder: Path) -> dict[str, Any] | None:
     """Return the newest readable checkpoint, or None. Warn about unreadable ones and skip them."""
     for path in _newest_first(folder):
         try:
-            state = load_tensors(path)
+            return load_tensors(path)
         except ValueError as error:
             warnings.warn(f"{error}; using the checkpoint before it", stacklevel=2)
-            continue
-        missing = [key for key in _REQUIRED if key not in state]
-        if missing:
-            raise ValueError(f"{path} is not the checkpoint of a run: it lacks {', '.join(missing)}")
-        return state
     return None
 
 
+def save_best(parts: Parts, folder: Path) -> None:
+    _write(folder / BEST, _states(parts.modules()))
+
+
+def load_best(parts: Parts, folder: Path) -> None:
+    """Load the weights of a run's best epoch."""
+    weights = on_first(lambda: load_tensors(folder / BEST))
+    _load_states(parts.modules(), weights, str(folder / BEST))
+
+
 def load_tensors(path: Path) -> dict[str, Any]:
-    """Load what `write_tensors` wrote, without running code from the file."""
+    """Load a checkpoint, without running code from the file."""
     try:
         return dict(torch.load(path, map_location="cpu", weights_only=True))
     except FileNotFoundError:
@@ -74,84 +72,52 @@ def load_tensors(path: Path) -> dict[str, Any]:
         raise ValueError(f"{path} cannot be read ({type(error).__name__})") from error
 
 
+def _write(path: Path, state: dict[str, Any]) -> None:
+    buffer = io.BytesIO()  # torch.save into a file hides the system's error, such as a full disk
+    torch.save(state, buffer)
+    write_atomically(path, lambda file: file.write(buffer.getbuffer()))
+
+
 def _newest_first(folder: Path) -> list[Path]:
     return sorted(folder.glob("epoch-*.pt"), reverse=True)
 
 
-# State of a run -------------------------------------------------------------------------------------------------
-
-
-def weights(parts: Parts) -> dict[str, dict[str, Any]]:
-    return {name: module.state_dict() for name, module in parts.modules().items()}
+# State of a run. Generators and samplers are not part of it: every epoch is seeded and begins with a new sampler ---
 
 
 def state_of(config: DictConfig, parts: Parts, progress: Progress) -> dict[str, Any]:
     return {
         "epoch": len(progress.history),
         "config": to_yaml(config),
-        **weights(parts),
-        "optimizers": {name: optimizer.state_dict() for name, optimizer in parts.optimizers.items()},
-        "schedulers": {name: scheduler.state_dict() for name, scheduler in parts.schedulers.items()},
-        "scaler": None if parts.scaler is None else parts.scaler.state_dict(),
-        "rng": _rng_state(),
+        **_states(_stateful(parts)),
         "memories": {name: (memory.queue_idx, memory.has_been_filled) for name, memory in _memories(parts.loss)},
-        "sampler": {name: torch.as_tensor(np.asarray(order)) for name, order in _orders(parts.sampler).items()},
         "progress": asdict(progress),
     }
 
 
 def restore(parts: Parts, state: dict[str, Any], source: str) -> Progress:
-    load_weights(parts, state, source)
-    for name, optimizer in parts.optimizers.items():
-        optimizer.load_state_dict(state["optimizers"][name])
-    for name, scheduler in parts.schedulers.items():
-        scheduler.load_state_dict(state["schedulers"][name])
-    if parts.scaler is not None:
-        parts.scaler.load_state_dict(state["scaler"])
-    for name, order in _orders(parts.sampler).items():
-        order[:] = state["sampler"][name].tolist()
+    _load_states(_stateful(parts), state, source)
     for name, memory in _memories(parts.loss):
         memory.queue_idx, memory.has_been_filled = state["memories"][name]
-    _restore_rng_state(state["rng"])
     return Progress(**state["progress"])
 
 
-def load_weights(parts: Parts, state: dict[str, Any], source: str) -> None:
+def _stateful(parts: Parts) -> dict[str, Any]:
+    return {**parts.modules(), **parts.optimizers, **parts.schedulers, "scaler": parts.scaler}
+
+
+def _states(objects: dict[str, Any]) -> dict[str, Any]:
+    return {name: each.state_dict() for name, each in objects.items()}
+
+
+def _load_states(objects: dict[str, Any], states: dict[str, Any], source: str) -> None:
     try:
-        for name, module in parts.modules().items():
-            module.load_state_dict(state[name])
-    except (KeyError, RuntimeError) as error:
+        for name, each in objects.items():
+            each.load_state_dict(states[name])
+    except (KeyError, RuntimeError, ValueError) as error:
         raise ConfigError(f"{source} does not fit the configuration of its run: {error}") from error
 
 
 def _memories(loss: nn.Module) -> list[tuple[str, CrossBatchMemory]]:
     """A CrossBatchMemory's state_dict has the embeddings, but not how many there are and where the next ones go."""
     return [(name, module) for name, module in loss.named_modules() if isinstance(module, CrossBatchMemory)]
-
-
-def _orders(sampler: Any) -> dict[str, Any]:
-    """Return a sampler's lists and arrays of integers: PML's samplers shuffle them in place, so they are state."""
-    attributes = {} if sampler is None else vars(sampler)
-    orders = {name: value for name, value in attributes.items() if isinstance(value, list | np.ndarray) and len(value)}
-    return {name: value for name, value in orders.items() if np.asarray(value).dtype.kind in "iu"}
-
-
-def _rng_state() -> dict[str, Any]:
-    """Return the states of torch's, CUDA's, NumPy's and Python's generators in types that load without pickle."""
-    name, keys, position, has_gauss, cached = np.random.get_state()
-    return {
-        "torch": torch.get_rng_state(),
-        "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
-        "numpy": (str(name), [int(key) for key in keys], int(position), int(has_gauss), float(cached)),
-        "python": random.getstate(),
-    }
-
-
-def _restore_rng_state(state: dict[str, Any]) -> None:
-    torch.set_rng_state(state["torch"])
-    if torch.cuda.is_available() and state["cuda"]:
-        torch.cuda.set_rng_state_all(state["cuda"][: torch.cuda.device_count()])  # there may be fewer GPUs now
-    name, keys, position, has_gauss, cached = state["numpy"]
-    np.random.set_state((name, np.array(keys, dtype=np.uint32), position, has_gauss, cached))
-    version, numbers, gauss = state["python"]
-    random.setstate((version, tuple(numbers), gauss))

@@ -1,10 +1,13 @@
 """Several processes that train one model, started by torchrun: `torchrun --nproc_per_node=K -m pml_nivmf run …`.
 
-Only rank 0 reads and writes the run folder, so other machines need no access to it; `on_first` sends its results to
-the other ranks. If a rank fails, torchrun stops the others. Without torchrun all functions do what one process needs.
+The batch is split over the ranks, and DistributedDataParallel averages the gradients of model and loss: they are those
+of one process. Only rank 0 reads and writes the run folder, so other machines need no access to it; `on_first` sends
+its results to the other ranks. If a rank fails, torchrun stops the others. Without torchrun, all functions do what one
+process needs.
 """
 
 import contextlib
+import copy
 import datetime
 import functools
 import os
@@ -16,8 +19,13 @@ import numpy as np
 import torch
 import torch.distributed as dist
 import tqdm
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import BatchSampler, RandomSampler
 
+from ..losses import GatheredLoss, GatheredMiner, SampledSoftmax, ShardedSoftmax
 from ..losses.collectives import mean_over_ranks, rank, world
+from .config import ConfigError
 
 _TIMEOUT = datetime.timedelta(minutes=30)  # other ranks wait while rank 0 computes metrics and writes
 Result = TypeVar("Result")
@@ -70,31 +78,15 @@ def on_first(work: Callable[[], Result]) -> Result:
 def first_on_each_machine(work: Callable[[], Result]) -> Result:
     """Call `work` on all ranks, on each machine on one rank before the others: it may leave files for them."""
     if _local_rank() > 0:
-        mean(0.0)  # wait
+        _wait_for_others()
     result = work()
     if _local_rank() == 0:
-        mean(0.0)  # let the others start
+        _wait_for_others()
     return result
 
 
-def mean(value: float) -> float:
-    """Return the mean over all ranks."""
-    return float(mean_over_ranks(torch.tensor([value], dtype=torch.float64)))
-
-
-def seed_rank(seed: int, epoch: int) -> None:
-    """Give every rank but the first its own noise in this epoch; the first continues with the checkpointed generators.
-
-    The seed depends on three numbers only, so a run can be resumed with any number of ranks.
-    """
-    if not is_first():
-        seed_everything(int(np.random.SeedSequence([seed, epoch, rank()]).generate_state(1, np.uint32)[0]))
-
-
-def seed_everything(seed: int) -> None:
-    random.seed(seed)
-    np.random.seed(seed % 2**32)
-    torch.manual_seed(seed)
+def _wait_for_others() -> None:
+    mean_over_ranks(torch.zeros(1))
 
 
 def device_of_rank(device: torch.device) -> torch.device:
@@ -105,3 +97,80 @@ def device_of_rank(device: torch.device) -> torch.device:
 def _local_rank() -> int:
     """Return the number of this process on its machine."""
     return int(os.environ.get("LOCAL_RANK", rank()))
+
+
+# Random numbers -------------------------------------------------------------------------------------------------
+
+
+def seed_everything(seed: int) -> None:
+    random.seed(seed)
+    np.random.seed(seed % 2**32)
+    torch.manual_seed(seed)
+
+
+def seed_epoch(seed: int, epoch: int) -> None:
+    """Seed all generators by three numbers only: a run resumed with any number of ranks repeats an epoch's numbers."""
+    seed_everything(int(np.random.SeedSequence([seed, epoch, rank()]).generate_state(1)[0]))
+
+
+# A training step with the gradients of one process ----------------------------------------------------------------
+
+
+def check_batch_size(batch_size: int) -> None:
+    if batch_size % world():
+        raise ConfigError(
+            f"general.batch_size: {batch_size} images cannot be split evenly over {world()} ranks: use a multiple of "
+            f"{world()}, or another number of ranks",
+            key="general.batch_size",
+        )
+
+
+class RankBatches(BatchSampler):
+    """This rank's part of every batch of a sampler, which may be None to shuffle. Rank 0 decides the order for all.
+
+    Each epoch iterates over a copy of the sampler: PML's samplers shuffle in place, but an order must depend on the
+    epoch's seed only.
+    """
+
+    def __init__(self, sampler: Any, items: int, batch_size: int):
+        if not isinstance(sampler, BatchSampler):
+            order = RandomSampler(range(items)) if sampler is None else sampler
+            sampler = BatchSampler(order, batch_size, drop_last=True)
+        self.whole = sampler
+
+    def __len__(self) -> int:
+        return len(self.whole)
+
+    def __iter__(self) -> Iterator[list[int]]:
+        for batch in on_first(lambda: [list(map(int, order)) for order in copy.deepcopy(self.whole)]):
+            check_batch_size(len(batch))
+            part = len(batch) // world()
+            yield batch[rank() * part : (rank() + 1) * part]
+
+
+def averaged(module: nn.Module, device: torch.device) -> nn.Module:
+    """Return the module with gradients averaged over ranks, and rank 0's weights on all."""
+    if world() == 1 or not any(parameter.requires_grad for parameter in module.parameters()):
+        return module
+    return DistributedDataParallel(module, device_ids=[device] if device.type == "cuda" else None)
+
+
+def synchronised(trunk: nn.Module, device: torch.device) -> nn.Module:
+    """Let batch norms use the statistics of all ranks' images; on CPUs torch supports only those of each rank."""
+    if world() == 1 or device.type != "cuda":
+        return trunk
+    return nn.SyncBatchNorm.convert_sync_batchnorm(trunk)
+
+
+def joined(loss: nn.Module, miner: Any) -> tuple[nn.Module, Any]:
+    """Return loss and miner of the whole batch, so that DDP's average of gradients is the gradient of one process."""
+    if world() == 1:
+        return loss, miner
+    softmax = getattr(getattr(loss, "probabilistic", None), "softmax", None)
+    if isinstance(softmax, SampledSoftmax) and softmax.sparse:
+        raise ConfigError("loss: sparse gradients cannot be averaged over ranks: use sparse: false", key="loss")
+    if isinstance(softmax, ShardedSoftmax):
+        raise ConfigError("loss: ShardedSoftmax is for training loops of your own: leave it out", key="loss")
+    if hasattr(loss, "gather_guidance"):
+        loss.gather_guidance = False  # type: ignore[assignment]  # the guidance sees all images already
+    return GatheredLoss(loss), None if miner is None else GatheredMiner(miner)

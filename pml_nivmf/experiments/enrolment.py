@@ -14,8 +14,8 @@ from ..data.image_folder import class_folders, images_in
 from ..inference import Answer, ClassGallery, WithinClassShape
 from ..metrics import draw_gallery, posterior_metrics
 from .build import Parts
+from .evaluate import embed_items
 from .load import LoadedRun, load_run
-from .uncertainty import embed_items
 
 _SEEDS = 3  # galleries per number of shots
 _BATCH = 64
@@ -70,14 +70,10 @@ def load_gallery(path: Path, run: str | None = None) -> ClassGallery:
 def identify(gallery: ClassGallery, sources: Sequence[Path], precision: float) -> dict[str, Answer]:
     """The answers to images, to all images in folders, and to the `embeddings` of .npz files, by their names."""
     files = [path for source in sources for path in (images_in(source) if source.is_dir() else [source])]
-    names: list[str] = []
-    embeddings: list[Any] = []
-    for path in files:
-        if path.suffix == ".npz":
-            embeddings += _arrays(path, "embeddings")
-            names += [f"{path}[{row}]" for row in range(len(embeddings[-1]))]
-    images = [path for path in files if path.suffix != ".npz"]
-    if images:
+    archives = [path for path in files if path.suffix == ".npz"]
+    embeddings: list[Any] = [_arrays(path, "embeddings")[0] for path in archives]
+    names = [f"{path}[{row}]" for path, rows in zip(archives, embeddings, strict=True) for row in range(len(rows))]
+    if images := [path for path in files if path not in archives]:
         raw, readable = _embed(load_run(gallery.info["run"]), images)
         embeddings.append(raw)
         names += map(str, readable)

@@ -6,19 +6,19 @@ import torch
 import torch.distributed as dist
 from pytorch_metric_learning.testers import GlobalEmbeddingSpaceTester
 from torch import Tensor, nn
-from torch.utils.data import Subset
+from torch.utils.data import DataLoader, Subset
 
 from ..checks import nearest
 from ..losses.collectives import gather_uneven, rank, world
 from ..metrics import ProbabilisticAccuracyCalculator, lower_is_better
 from .config import ConfigError
-from .distributed import is_first, on_first
+from .distributed import on_first
 
 
 class Tester(GlobalEmbeddingSpaceTester):
     """PML's tester with mixed precision, which distributes the batches of images over the ranks.
 
-    The batches are those of one process, so embeddings are equal to the last bit. Only rank 0 computes metrics.
+    The batches are those of one process, so embeddings are equal to the last bit.
     """
 
     def __init__(self, autocast: Any, **arguments: Any):
@@ -45,49 +45,40 @@ class Tester(GlobalEmbeddingSpaceTester):
         embeddings, labels = (torch.cat(gather_uneven(value, lengths))[order.to(value.device)] for value in values)
         return embeddings, labels
 
-    def do_knn_and_accuracies(self, accuracies: dict[str, float], *args: Any, **kwargs: Any) -> None:
-        if is_first():
-            super().do_knn_and_accuracies(accuracies, *args, **kwargs)
+
+def build_tester(settings: dict[str, Any], device: torch.device, autocast: Any) -> Tester:
+    return Tester(
+        autocast,
+        normalize_embeddings=False,  # norms are data; calculators retrieve by cosine themselves
+        batch_size=settings["evaluation"]["batch_size"],
+        dataloader_num_workers=settings["general"]["num_workers"],
+        data_device=device,
+    )
 
 
-def build_testers(settings: dict[str, Any], device: torch.device, autocast: Any) -> dict[str, Tester]:
-    """Return the testers "validation" (after epochs) and "test" (once, with more metrics)."""
-    evaluation = settings["evaluation"]
+def build_calculators(evaluation: dict[str, Any], device: torch.device) -> dict[str, ProbabilisticAccuracyCalculator]:
+    """Return the calculators "validation" (after epochs) and "test" (once, with more metrics)."""
     check_metrics(evaluation)
     more = list(dict.fromkeys([*evaluation["metrics"], *evaluation["test_metrics"]]))
-    return {
-        split: Tester(
-            autocast,
-            normalize_embeddings=False,  # norms are data; the calculator retrieves by cosine itself
-            batch_size=evaluation["batch_size"],
-            dataloader_num_workers=settings["general"]["num_workers"],
-            data_device=device,
-            accuracy_calculator=_build_calculator(evaluation, names, device),
-            end_of_testing_hook=lambda tester: None,
-        )
-        for split, names in {"validation": evaluation["metrics"], "test": more}.items()
-    }
+    splits = {"validation": evaluation["metrics"], "test": more}
+    return {split: _build_calculator(evaluation, metrics, device) for split, metrics in splits.items()}
 
 
 def check_metrics(evaluation: dict[str, Any]) -> None:
     """Raise a ConfigError for unknown metrics and for a selection that is not computed or should be low."""
-    for key in ("metrics", "test_metrics"):
-        for name in evaluation[key]:
-            _check_metric(name, f"evaluation.{key}")
+    for name in (*evaluation["metrics"], *evaluation["test_metrics"]):
+        try:
+            ProbabilisticAccuracyCalculator(include=(name,))  # some names contain a number, such as recall_at_5
+        except ValueError:
+            known = ProbabilisticAccuracyCalculator().original_function_dict
+            key = f"evaluation.{'metrics' if name in evaluation['metrics'] else 'test_metrics'}"
+            raise ConfigError(f"{key}: unknown metric {name!r}{nearest(name, known)}", key=key) from None
     select, key = evaluation["select"], "evaluation.select"
     computed = _build_calculator(evaluation, evaluation["metrics"], torch.device("cpu")).get_curr_metrics()
     if select not in computed:
         raise ConfigError(f"{key}: {select!r} is not computed{nearest(select, computed)}", key=key)
     if lower_is_better(select):
         raise ConfigError(f"{key}: the highest score is selected, but lower is better for {select!r}", key=key)
-
-
-def _check_metric(name: str, key: str) -> None:
-    try:
-        ProbabilisticAccuracyCalculator(include=(name,))  # some names contain a number, such as recall_at_5
-    except ValueError:
-        known = ProbabilisticAccuracyCalculator().original_function_dict
-        raise ConfigError(f"{key}: unknown metric {name!r}{nearest(name, known)}", key=key) from None
 
 
 def _build_calculator(
@@ -104,19 +95,30 @@ def _build_calculator(
         raise ConfigError(f"evaluation: {error}", key="evaluation") from error
 
 
-def evaluate(parts: Any, split: str, epoch: int, tester: str = "validation") -> dict[str, float]:
-    """Return the metrics of one split, by the tester of this name, as `{SPLIT_METRIC: value}`, on all ranks."""
-    chosen = parts.testers[tester]
-    chosen.accuracy_calculator.embedding_scale = parts.embedding_scale()
-    accuracies = chosen.test({split: getattr(parts.data, split)}, epoch, parts.trunk, parts.embedder)[split]
-    accuracies, suffix = on_first(lambda: dict(accuracies)), "_level0"  # other ranks have none
-    return {f"{split}_{k.removesuffix(suffix)}": float(v) for k, v in accuracies.items() if k.endswith(suffix)}
+def evaluate(parts: Any, split: str) -> dict[str, float]:
+    """Return the metrics of one split after an epoch, as `{SPLIT_METRIC: value}`, on all ranks."""
+    metrics, _, _ = _score(parts, split, parts.calculators["validation"])
+    return {f"{split}_{name}": value for name, value in metrics.items()}
 
 
-def test(parts: Any, epoch: int) -> tuple[dict[str, float], Tensor, Tensor]:
-    """Return metrics, raw embeddings (n, M) and labels (n,) of the test set."""
-    tester, split = parts.testers["test"], {}
-    tester.end_of_testing_hook = lambda tester: split.update(tester.embeddings_and_labels)
-    metrics = {name.removeprefix("test_"): value for name, value in evaluate(parts, "test", epoch, "test").items()}
-    embeddings, labels = split["test"]
-    return metrics, embeddings, labels[:, 0]
+def test(parts: Any) -> tuple[dict[str, float], Tensor, Tensor]:
+    """Return metrics, raw embeddings (n, M) and labels (n,) of the test set, on all ranks."""
+    return _score(parts, "test", parts.calculators["test"])
+
+
+def _score(parts: Any, split: str, calculator: Any) -> tuple[dict[str, float], Tensor, Tensor]:
+    calculator.embedding_scale = parts.embedding_scale()
+    items = getattr(parts.data, split)
+    embeddings, labels = parts.tester.get_all_embeddings(items, parts.trunk, parts.embedder)  # labels (n, 1)
+    metrics = on_first(lambda: calculator.get_accuracy(embeddings, labels[:, 0]))
+    return {name: float(value) for name, value in metrics.items()}, embeddings, labels[:, 0]
+
+
+@torch.no_grad()
+def embed_items(parts: Any, items: Any) -> tuple[Tensor, Tensor]:
+    """Embeddings (n, M) and labels (n,) of a data set, on this rank alone."""
+    parts.trunk.eval()
+    parts.embedder.eval()
+    loader = DataLoader(items, batch_size=parts.tester.batch_size)
+    embeddings, labels = zip(*((parts.embed(inputs), labels) for inputs, labels in loader), strict=True)
+    return torch.cat(embeddings), torch.cat(labels)

@@ -11,6 +11,7 @@ from pytorch_metric_learning.utils.inference import InferenceModel
 from torch import Tensor, nn
 
 from ..data.images import ImagePaths
+from ..files import write_atomically
 from . import checkpoint
 from .build import Parts, build_parts
 from .config import ConfigError, parse_saved
@@ -48,7 +49,7 @@ def load_run(folder: str | Path) -> LoadedRun:
     folder = Path(folder)
     if not (folder / "config.yaml").exists():
         raise ConfigError(f"{folder} is not a run folder (config.yaml is missing)")
-    parts = load_best(parse_saved((folder / "config.yaml").read_text(), str(folder)), folder)
+    parts = build_best(parse_saved((folder / "config.yaml").read_text(), str(folder)), folder)
     for module in parts.modules().values():
         module.eval()
     return LoadedRun(
@@ -60,8 +61,27 @@ def load_run(folder: str | Path) -> LoadedRun:
     )
 
 
-def load_best(config: DictConfig, folder: Path) -> Parts:
+def export(folder: Path, target: Path) -> tuple[int, ...]:
+    """Write trunk and embedder of a run's best epoch as one program of torch.export; return the shape of an input.
+
+    The program takes images (batch, channels, height, width) of any batch size and returns raw embeddings (batch, M).
+    """
+    run = load_run(folder)
+    run.trunk.takes_maps = False  # type: ignore[assignment]  # of trunks with a frozen part: whole images
+    image = (run.parts.data.test_images or run.parts.data.test)[0][0]
+    model, batch = nn.Sequential(run.trunk, run.embedder), torch.stack([image, image])
+    model.cpu().to(memory_format=torch.contiguous_format)  # torch.export warns about weights in other formats
+    try:
+        program = torch.export.export(model, (batch,), dynamic_shapes=({0: torch.export.Dim("batch")},))
+    except Exception as error:  # torch raises many types for code that it cannot trace
+        reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
+        raise ValueError(f"torch.export cannot export {type(run.trunk).__name__}: {reason}") from error
+    write_atomically(target, lambda file: torch.export.save(program, file))
+    return tuple(image.shape)
+
+
+def build_best(config: DictConfig, folder: Path) -> Parts:
     """The parts of a run with the weights of its best epoch."""
     parts = build_parts(config)
-    checkpoint.load_weights(parts, checkpoint.load_tensors(folder / "best.pt"), str(folder / "best.pt"))
+    checkpoint.load_best(parts, folder)
     return parts

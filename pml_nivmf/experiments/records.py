@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from record_keeper import RecordKeeper, RecordWriter
-from torch.utils.tensorboard import SummaryWriter
+from pytorch_metric_learning.utils.logging_presets import get_record_keeper
 
 from .. import __version__
 
 
 def environment() -> dict[str, Any]:
     """Return versions, platform, commit and command: what is needed to run it again."""
+    is_command = Path(sys.argv[0]).name in ("__main__.py", "pml-nivmf")
     return {
         "pml_nivmf": __version__,
         "python": platform.python_version(),
@@ -26,14 +26,8 @@ def environment() -> dict[str, Any]:
         "packages": {package.name: package.version for package in importlib.metadata.distributions()},
         "cuda": torch.version.cuda if torch.cuda.is_available() else None,
         "git_commit": _git_commit(),
-        "command": _command(),
+        "command": shlex.join(["pml-nivmf", *sys.argv[1:]]) if is_command else shlex.join(sys.argv),
     }
-
-
-def _command() -> str:
-    program = Path(sys.argv[0])
-    name = "pml-nivmf" if program.name in ("__main__.py", "pml-nivmf") else str(program)
-    return shlex.join([name, *sys.argv[1:]])
 
 
 def _git_commit() -> str | None:
@@ -55,13 +49,12 @@ class Recorder:
         self._folder = folder / "records"
         shutil.rmtree(self._folder, ignore_errors=True)
         shutil.rmtree(folder / "tensorboard", ignore_errors=True)
-        self._tensorboard = SummaryWriter(str(folder / "tensorboard"))
-        self._keeper = RecordKeeper(self._tensorboard, RecordWriter(str(self._folder)))
+        self._keeper, _, self._tensorboard = get_record_keeper(str(self._folder), str(folder / "tensorboard"))
         for row in history:
             self.add(row)
 
     def add(self, row: dict[str, Any]) -> None:
-        values = {key: value for key, value in row.items() if key != "epoch" and value is not None}
+        values = {key: value for key, value in row.items() if key != "epoch"}
         try:
             self._keeper.update_records(values, row["epoch"], parent_name="metrics")
             self._keeper.save_records()

@@ -14,12 +14,12 @@ from ..data import DataSplits
 from ..files import write_json, write_text
 from ..functional.pairing import unit_vectors
 from ..reports.run_folders import Run, read_runs
-from . import enrolment, uncertainty
 from .compare import Job
 from .config import ConfigError, parse_saved, to_yaml, with_overrides
 from .evaluate import test
-from .load import load_best
+from .load import build_best
 from .records import environment
+from .uncertainty import test_and_measure
 
 IMAGES = {"test": None, "train": "training images", "crops": "training crops"}
 
@@ -42,13 +42,10 @@ def _rescore(run: Run, overrides: Sequence[str], target: Path, images: str) -> D
         raise ConfigError(f"{target} contains the weights of a run: choose another --dir")
     saved = parse_saved((run.folder / "config.yaml").read_text(), str(run.folder))
     config = with_overrides(saved, overrides, allowed=("evaluation", "dataset", "general"))
-    parts = load_best(config, run.folder)
+    parts = build_best(config, run.folder)
     parts.data = _with_images(parts.data, images)
-    metrics, embeddings, labels = test(parts, run.summary["best_epoch"])
-    metrics |= enrolment.measure(parts, embeddings, labels, config.evaluation.gallery_shots)
-    measures = uncertainty.write(parts, embeddings, labels, target)
-    summary = run.summary | {"test": metrics, "uncertainty": measures, "images": IMAGES[images]}
-    _write(target, config, summary, run.history)
+    results = test_and_measure(parts, config.evaluation.gallery_shots, target)
+    _write(target, config, run.summary | results | {"images": IMAGES[images]}, run.history)
     return config
 
 
@@ -57,7 +54,7 @@ def _with_images(data: DataSplits, images: str) -> DataSplits:
     if images == "test":
         return data
     items = copy.copy(data.train if images == "crops" else data.train_plain)
-    items.is_repeatable = True
+    items.seed = torch.tensor(0)
     return replace(data, test=items, test_degraded=None, test_images=None)
 
 
@@ -83,10 +80,10 @@ def concatenate(jobs: Sequence[Job]) -> list[Job]:
 def _score_together(jobs: Sequence[Job], folder: Path) -> None:
     embeddings = []
     for job in jobs:
-        parts = load_best(job.config, job.folder)
-        _, raw, labels = test(parts, epoch=0)
+        parts = build_best(job.config, job.folder)
+        _, raw, labels = test(parts)
         embeddings.append(unit_vectors(raw) if job.config.evaluation.retrieval == "cosine" else raw)
-    metrics = parts.testers["test"].accuracy_calculator.get_accuracy(torch.cat(embeddings, dim=1), labels)
+    metrics = parts.calculators["test"].get_accuracy(torch.cat(embeddings, dim=1), labels)
     summaries = [json.loads((job.folder / "summary.json").read_text()) for job in jobs]
     summary = summaries[0] | {
         "best_epoch": [each["best_epoch"] for each in summaries],

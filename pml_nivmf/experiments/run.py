@@ -10,23 +10,23 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from filelock import BaseFileLock, FileLock, Timeout
+from filelock import FileLock, Timeout
 from omegaconf import DictConfig
 
 from ..files import finite, remove_partial, write_json, write_text
 from ..losses.collectives import world
-from . import checkpoint, enrolment, uncertainty
+from . import checkpoint, uncertainty
 from .build import Parts, build_parts
 from .checkpoint import Progress
 from .config import MACHINE, ConfigError, differences, parse_saved, to_yaml, with_overrides
-from .distributed import is_first, on_first, seed_rank
-from .evaluate import evaluate, test
+from .distributed import is_first, on_first
+from .evaluate import evaluate
 from .records import Recorder, environment
 from .train import Trainer, build_trainer, warm_start
 
-_CONFIG, _SUMMARY, _BEST, _CHECKPOINTS = "config.yaml", "summary.json", "best.pt", "checkpoints"
+_CONFIG, _SUMMARY, _HISTORY, _CHECKPOINTS = "config.yaml", "summary.json", "history.json", "checkpoints"
 # What a run writes after its configuration.
-_OUTPUTS = (_SUMMARY, _BEST, _CHECKPOINTS, "history.json", uncertainty.ITEMS, uncertainty.PICTURES)
+_OUTPUTS = (_SUMMARY, _HISTORY, _CHECKPOINTS, checkpoint.BEST, uncertainty.ITEMS, uncertainty.PICTURES)
 _EPOCHS = "general.epochs"
 
 OnEpoch = Callable[[dict[str, Any]], bool]
@@ -56,8 +56,7 @@ def resume(folder: Path, overrides: Sequence[str] = ()) -> dict[str, Any]:
     if summary is not None and not overrides:
         return summary
     with _only_process(folder):
-        on_first(lambda: _change(folder, overrides))
-        config, state = on_first(lambda: _load(folder))
+        config, state = on_first(lambda: _reopen(folder, overrides))
         parts = build_parts(config)
         progress = Progress() if state is None else checkpoint.restore(parts, state, f"{folder}: the checkpoint")
         return _Run(config, parts, folder, progress, trial=None).execute()
@@ -70,8 +69,8 @@ class _Run:
         self.config, self.parts, self.folder, self.progress, self.trial = config, parts, folder, progress, trial
         self.status = "finished"
         self.split = "test" if config.evaluation.select_on == "test" else "validation"  # evaluated after epochs
-        self.writes = is_first() and trial is None  # weights, checkpoints and logs
-        self.recorder = Recorder(folder, progress.history) if self.writes else None
+        # Where there is no recorder, neither weights nor checkpoints are written.
+        self.recorder = Recorder(folder, progress.history) if is_first() and trial is None else None
 
     def execute(self) -> dict[str, Any]:
         if self.config.general.threads is not None:
@@ -80,7 +79,7 @@ class _Run:
         if first == 1:
             warm_start(self.config, self.parts)
         trainer = build_trainer(self.config, self.parts, self.after_epoch)
-        seed_rank(self.config.general.seed, first)
+        trainer.seed_epoch(self.config.general.seed, first)
         self.epoch_start = time.perf_counter()
         if not self._out_of_patience():
             trainer.train(first, self.config.general.epochs)
@@ -96,21 +95,20 @@ class _Run:
         row = {"epoch": epoch, "train_loss": trainer.mean_loss()}
         if epoch % self.config.evaluation.every == 0 or epoch == self.config.general.epochs:
             if len(getattr(self.parts.data, self.split)):
-                row |= evaluate(self.parts, self.split, epoch)
+                row |= evaluate(self.parts, self.split)
             self._update_best(row)
         now = time.perf_counter()
         self.progress.seconds, self.epoch_start = self.progress.seconds + now - self.epoch_start, now
         self.progress.history.append(row)
         if self.recorder is not None:
-            state = checkpoint.state_of(self.config, self.parts, self.progress)
-            checkpoint.save(self.folder / _CHECKPOINTS, state)
+            checkpoint.save(self.folder / _CHECKPOINTS, checkpoint.state_of(self.config, self.parts, self.progress))
             self.recorder.add(row)
         if is_first():
-            write_json(self.folder / "history.json", self.progress.history)
+            write_json(self.folder / _HISTORY, self.progress.history)
             print(self._line(row))
         if self.trial is not None and self.trial(row):
             self.status = "pruned"
-        seed_rank(self.config.general.seed, epoch + 1)
+        trainer.seed_epoch(self.config.general.seed, epoch + 1)
         return self.status == "finished" and not self._out_of_patience()
 
     def _line(self, row: dict[str, Any]) -> str:
@@ -128,22 +126,16 @@ class _Run:
         if is_better or progress.best_epoch == 0:  # a first score may be NaN; one epoch is tested
             progress.best_score = -math.inf if math.isnan(score) else score
             progress.best_epoch, progress.evaluations_since_best = row["epoch"], 0
-            if self.writes:
-                checkpoint.write_tensors(self.folder / _BEST, checkpoint.weights(self.parts))
+            if self.recorder is not None:
+                checkpoint.save_best(self.parts, self.folder)
 
     def _out_of_patience(self) -> bool:
         patience = self.config.schedule.patience
         return patience is not None and self.progress.evaluations_since_best >= patience
 
     def _test(self) -> dict[str, Any]:
-        """Return test metrics and uncertainty of the best epoch."""
-        best = on_first(lambda: checkpoint.load_tensors(self.folder / _BEST))
-        checkpoint.load_weights(self.parts, best, str(self.folder / _BEST))
-        metrics, embeddings, labels = test(self.parts, self.progress.best_epoch)
-        shots = self.config.evaluation.gallery_shots
-        metrics |= on_first(lambda: enrolment.measure(self.parts, embeddings, labels, shots))
-        measures = on_first(lambda: uncertainty.write(self.parts, embeddings, labels, self.folder))
-        return {"test": metrics, "uncertainty": measures}
+        checkpoint.load_best(self.parts, self.folder)
+        return uncertainty.test_and_measure(self.parts, self.config.evaluation.gallery_shots, self.folder)
 
     def _summary(self) -> dict[str, Any]:
         select_on = self.config.evaluation.select_on
@@ -159,24 +151,27 @@ class _Run:
         }
 
 
+# The folder of a run --------------------------------------------------------------------------------------------
+
+
 @contextlib.contextmanager
 def _only_process(folder: Path) -> Iterator[None]:
     """Lock the folder, on rank 0. The system releases the lock when the process ends, however it ends."""
     lock = FileLock(folder / ".lock")
-    on_first(lambda: _acquire(lock, folder))
+
+    def acquire() -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            lock.acquire(blocking=False)
+        except Timeout:
+            remedy = "wait for it to end, or choose another general.run_dir"
+            raise ConfigError(f"{folder} is in use by another process: {remedy}") from None
+
+    on_first(acquire)
     try:
         yield
     finally:
         lock.release()
-
-
-def _acquire(lock: BaseFileLock, folder: Path) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    try:
-        lock.acquire(blocking=False)
-    except Timeout:
-        message = f"{folder} is in use by another process: wait for it to end, or choose another general.run_dir"
-        raise ConfigError(message) from None
 
 
 def is_begun(folder: Path) -> bool:
@@ -185,18 +180,14 @@ def is_begun(folder: Path) -> bool:
 
 
 def _check_startable(folder: Path, overwrite: bool) -> None:
-    if overwrite:
+    existing = [name for name in _OUTPUTS if (folder / name).exists()]
+    if overwrite or not (existing or is_begun(folder)):
         return
-    if (folder / _SUMMARY).exists() and is_begun(folder):
-        raise ConfigError(f"{folder} contains a finished run: choose another general.run_dir, or pass --overwrite")
+    contents = f"is not a run folder ({_CONFIG} is missing), but contains {', '.join(existing)}"
     if is_begun(folder):
-        raise ConfigError(f"{folder} contains an unfinished run: use --resume {folder}, or pass --overwrite")
-    foreign = [name for name in _OUTPUTS if (folder / name).exists()]
-    if foreign:
-        raise ConfigError(
-            f"{folder} is not a run folder ({_CONFIG} is missing), but contains {foreign[0]}, which a run would "
-            "replace: choose another general.run_dir, or pass --overwrite"
-        )
+        unfinished = f"contains an unfinished run: use --resume {folder}"
+        contents = "contains a finished run" if _SUMMARY in existing else unfinished
+    raise ConfigError(f"{folder} {contents}; choose another general.run_dir, or pass --overwrite to replace it")
 
 
 def _begin(config: DictConfig, folder: Path, overwrite: bool) -> None:
@@ -216,27 +207,19 @@ def _finished_summary(folder: Path) -> dict[str, Any] | None:
     return dict(json.loads((folder / _SUMMARY).read_text())) if (folder / _SUMMARY).exists() else None
 
 
-def _change(folder: Path, overrides: Sequence[str]) -> None:
-    """Write the changed configuration; a finished run that is to have more epochs is no longer finished."""
-    path = folder / _CONFIG
-    changed = with_overrides(parse_saved(path.read_text(), str(path)), overrides, (_EPOCHS, *MACHINE))
-    history = folder / "history.json"
-    epochs = len(json.loads(history.read_text())) if history.exists() else 0
-    if overrides and (folder / _SUMMARY).exists() and changed.general.epochs <= epochs:
-        raise ConfigError(f"{folder} has finished {epochs} epochs: set {_EPOCHS} to more, got {changed.general.epochs}")
-    write_text(path, to_yaml(changed))
-    if overrides:
-        (folder / _SUMMARY).unlink(missing_ok=True)
-
-
-def _load(folder: Path) -> tuple[DictConfig, dict[str, Any] | None]:
-    """Return the configuration and the newest checkpoint of an unfinished run."""
+def _reopen(folder: Path, overrides: Sequence[str]) -> tuple[DictConfig, dict[str, Any] | None]:
+    """Return configuration and newest checkpoint. A finished run that is to have more epochs becomes unfinished."""
     remove_partial(folder)
-    config = parse_saved((folder / _CONFIG).read_text(), str(folder / _CONFIG))
+    path, variable = folder / _CONFIG, (_EPOCHS, *MACHINE)
+    config = with_overrides(parse_saved(path.read_text(), str(path)), overrides, variable)
     state = checkpoint.load_newest(folder / _CHECKPOINTS)
     if state is not None:
-        saved = parse_saved(state["config"], f"{folder}: the checkpoint")
-        changed = differences(config, saved, ignore=(_EPOCHS, *MACHINE))
+        changed = differences(config, parse_saved(state["config"], f"{folder}: the checkpoint"), variable)
         if changed:
-            raise ConfigError(f"{folder / _CONFIG} differs from the checkpoint's configuration in {', '.join(changed)}")
+            raise ConfigError(f"{path} differs from the checkpoint's configuration in {', '.join(changed)}")
+        epochs, more = state["epoch"], config.general.epochs
+        if (folder / _SUMMARY).exists() and more <= epochs:
+            raise ConfigError(f"{folder} has finished {epochs} epochs: set {_EPOCHS} to more, got {more}")
+    write_text(path, to_yaml(config))
+    (folder / _SUMMARY).unlink(missing_ok=True)
     return config, state

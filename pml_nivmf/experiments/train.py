@@ -8,11 +8,11 @@ import torch
 from omegaconf import DictConfig
 from pytorch_metric_learning.trainers import MetricLossOnly
 from torch import Tensor, nn
-from torch.utils.data import BatchSampler, DataLoader, Dataset
+from torch.utils.data import DataLoader
 
 from ..losses import move_scale_to_head, warm_start_from_loader
-from ..losses.collectives import world
-from . import data_parallel, distributed
+from ..losses.collectives import mean_over_ranks, world
+from . import distributed
 from .build import Parts
 
 _REMEDY = (
@@ -36,30 +36,31 @@ class Trainer(MetricLossOnly):
         super().__init__(**arguments)
         self.parts, self.scaler = parts, parts.scaler
         self.batch_losses: list[float] = []
+        if self.dataloader_num_workers:
+            self.dataset.seed = torch.zeros((), dtype=torch.long).share_memory_()
 
     def modify_schema(self) -> None:
         self.schema["optimizers"].important = []  # a trunk without parameters has no optimizer: nothing to warn about
 
     def initialize_dataloader(self) -> None:
-        """As PML's, but workers stay alive between epochs."""
-        if self.dataloader_num_workers == 0:
-            super().initialize_dataloader()
-            return
-        batches: dict[str, Any] = {"batch_size": self.batch_size, "sampler": self.sampler, "drop_last": True}
-        if isinstance(self.sampler, BatchSampler):
-            batches = {"batch_sampler": self.sampler}
-        elif self.sampler is None:
-            batches["shuffle"] = True
-        workers = {"num_workers": self.dataloader_num_workers, "persistent_workers": True}
-        self.dataloader = _Loader(_SeededItems(self.dataset), **batches, **workers)
-        self.iterations_per_epoch = self.iterations_per_epoch or len(self.dataloader)
+        """As PML's, but workers stay alive between epochs; their seeds are drawn from a generator of their own."""
+        generator = torch.Generator().manual_seed(torch.initial_seed())
+        workers = {"num_workers": self.dataloader_num_workers, "persistent_workers": self.dataloader_num_workers > 0}
+        self.dataloader = DataLoader(self.dataset, batch_sampler=self.sampler, generator=generator, **workers)
+        self.iterations_per_epoch = len(self.dataloader)
         self.dataloader_iter = iter(self.dataloader)
+
+    def seed_epoch(self, seed: int, epoch: int) -> None:
+        """Seed all generators for an epoch, so that a resumed run repeats its random numbers."""
+        distributed.seed_epoch(seed, epoch)
+        if self.dataset.seed is not None:
+            self.dataset.seed.random_()
 
     def mean_loss(self) -> float:
         """Return the mean over the batches and ranks since the last call."""
-        mean = sum(self.batch_losses) / len(self.batch_losses)
+        losses = torch.tensor(self.batch_losses, dtype=torch.float64)
         self.batch_losses.clear()
-        return distributed.mean(mean)
+        return float(mean_over_ranks(losses))
 
     # Steps of PML's training loop, in the order in which it calls them ------------------------------------------
 
@@ -77,22 +78,16 @@ class Trainer(MetricLossOnly):
 
     def backward(self) -> None:
         loss: Tensor = self.losses["total_loss"]
-        self._differentiate(loss)  # also if it is NaN: the gradients show which parameters are affected
+        self.scaler.scale(loss).backward()  # also if it is NaN: the gradients show which parameters are affected
+        for optimizer in self.optimizers.values():
+            self.scaler.unscale_(optimizer)  # clipping comes next and needs the true norms
         value = self.losses["total_loss"] = float(loss.detach())  # a number for PML's progress bar
         if not math.isfinite(value):
             raise self._diverged(f"the loss is {value}")
         self.batch_losses.append(value)
-        may_reduce_scale = self.scaler is not None and self.scaler.get_scale() > 1
+        may_reduce_scale = self.scaler.get_scale() > 1
         if not may_reduce_scale and not all_finite(self._gradients().values()):
             raise self._diverged(f"the loss is {value:.4g}, but its gradients contain NaN or infinity")
-
-    def _differentiate(self, loss: Tensor) -> None:
-        if self.scaler is None:
-            loss.backward()
-            return
-        self.scaler.scale(loss).backward()
-        for optimizer in self.optimizers.values():
-            self.scaler.unscale_(optimizer)  # clipping comes next and needs the true norms
 
     def clip_gradients(self) -> None:
         if self.parts.clip_norm is not None:
@@ -101,9 +96,6 @@ class Trainer(MetricLossOnly):
                 nn.utils.clip_grad_norm_(parameters, self.parts.clip_norm)
 
     def step_optimizers(self) -> None:
-        if self.scaler is None:
-            super().step_optimizers()
-            return
         for optimizer in self.optimizers.values():
             self.scaler.step(optimizer)
         self.scaler.update()
@@ -132,30 +124,6 @@ class Trainer(MetricLossOnly):
         return FloatingPointError(f"training diverged in {place}: {reason}. {'; '.join(words)}. {_REMEDY}")
 
 
-class _SeededItems(Dataset[Any]):
-    """Items whose random transforms depend on the epoch and the index only, however many workers there are."""
-
-    def __init__(self, items: Any) -> None:
-        self.items, self.seed = items, torch.zeros((), dtype=torch.long).share_memory_()
-
-    def __len__(self) -> int:
-        return len(self.items)
-
-    def __getitem__(self, index: int) -> Any:
-        torch.manual_seed(int(self.seed) + index)
-        return self.items[index]
-
-
-class _Loader(DataLoader[Any]):
-    """A new seed for each epoch reaches workers that stay alive, so that a resumed run repeats an epoch's images."""
-
-    def __iter__(self) -> Any:
-        self.dataset.seed.random_(2**62)  # type: ignore[attr-defined]
-        if self._iterator is not None:  # only new workers draw a seed from the generator: draw it for old ones too
-            torch.empty((), dtype=torch.long).random_()
-        return super().__iter__()
-
-
 def all_finite(tensors: Iterable[Tensor]) -> bool:
     """Return whether all entries are finite, with one synchronisation and no mask as large as the tensors."""
     values = (tensor._values() if tensor.is_sparse else tensor for tensor in tensors)
@@ -165,18 +133,18 @@ def all_finite(tensors: Iterable[Tensor]) -> bool:
 
 def build_trainer(config: DictConfig, parts: Parts, end_of_epoch: Callable[[Trainer], bool]) -> Trainer:
     """Return a trainer that calls `end_of_epoch` after every epoch and stops if it returns False."""
-    loss, miner = data_parallel.joined(parts.loss, parts.miner)
+    loss, miner = distributed.joined(parts.loss, parts.miner)
     models = {"trunk": parts.trunk, "embedder": parts.embedder}
     return Trainer(
         parts,
-        models={name: data_parallel.averaged(model, parts.device) for name, model in models.items()},
+        models={name: distributed.averaged(model, parts.device) for name, model in models.items()},
         optimizers=parts.optimizers,
         batch_size=config.general.batch_size // world(),
-        loss_funcs={"metric_loss": data_parallel.averaged(loss, parts.device)},
+        loss_funcs={"metric_loss": distributed.averaged(loss, parts.device)},
         dataset=parts.data.train,
         mining_funcs={"tuple_miner": miner} if miner is not None else {},
         data_device=parts.device,
-        sampler=data_parallel.split(parts.sampler, parts.data.train, config.general.batch_size),
+        sampler=distributed.RankBatches(parts.sampler, len(parts.data.train), config.general.batch_size),
         lr_schedulers=parts.schedulers,
         dataloader_num_workers=config.general.num_workers,
         end_of_epoch_hook=end_of_epoch,

@@ -1,5 +1,6 @@
 """Measures of uncertainty of a finished run, and the files about its test items that the report shows."""
 
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -7,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Subset
+from torch.utils.data import Subset
 from tqdm import tqdm
 
 from .. import metrics
@@ -17,7 +18,10 @@ from ..files import write_atomically
 from ..metrics.certainty import NORM, PPK, SIMILARITY, certainty_metric, certainty_scores, similarity
 from ..metrics.inputs import or_nan
 from ..metrics.posteriors import concentration_statistics, softmax_logits
+from . import enrolment
 from .build import Parts
+from .distributed import on_first
+from .evaluate import embed_items, test
 
 ITEMS, PICTURES = "test_items.npz", "thumbnails.npz"
 _NEIGHBOURS = 5
@@ -37,7 +41,6 @@ class Retrieved(NamedTuple):
     likelihood: Tensor  # log ∫ ζ_q ζ_n with the nearest neighbour, up to a constant, (n,)
 
     def scores(self) -> dict[str, Tensor]:
-        """See `certainty_scores`."""
         return {NORM: self.norm, SIMILARITY: self.similarity[:, 0], PPK: self.likelihood}
 
     def metrics(self, *names: str) -> dict[str, float]:
@@ -67,12 +70,19 @@ def retrieve(calculator: Any, references: Tensor, labels: Tensor, queries: Tenso
     return Retrieved(*(array.cpu() for array in arrays))
 
 
+def test_and_measure(parts: Parts, shots: Sequence[int], folder: Path) -> dict[str, Any]:
+    """Return test metrics, of galleries with so many shots too, and measures of uncertainty; write their files."""
+    metrics, embeddings, labels = test(parts)
+    metrics |= on_first(lambda: enrolment.measure(parts, embeddings, labels, shots))
+    return {"test": metrics, "uncertainty": on_first(lambda: write(parts, embeddings, labels, folder))}
+
+
 def write(parts: Parts, embeddings: Tensor, labels: Tensor, folder: Path) -> dict[str, Any]:
     """Write test_items.npz and, for images, thumbnails.npz. Returns the run's measures of uncertainty.
 
     embeddings, labels: of the test items, as `evaluate.test` returns them.
     """
-    search = partial(retrieve, parts.testers["test"].accuracy_calculator, embeddings, labels)
+    search = partial(retrieve, parts.calculators["test"], embeddings, labels)
     retrieved = search(embeddings, torch.arange(len(labels), device=labels.device))
     items = {name: value.numpy() for name, value in retrieved._asdict().items()}
     if parts.data.test.class_names:
@@ -100,55 +110,35 @@ def _save(path: Path, arrays: dict[str, np.ndarray]) -> None:
     write_atomically(path, lambda file: np.savez_compressed(file, **arrays))  # type: ignore[arg-type]
 
 
-@torch.no_grad()
-def embed_items(parts: Parts, items: Any) -> tuple[Tensor, Tensor]:
-    """Embeddings (n, M) and labels (n,) of a data set."""
-    parts.trunk.eval()
-    parts.embedder.eval()
-    loader = DataLoader(items, batch_size=parts.testers["test"].batch_size)
-    embeddings, labels = zip(*((parts.embed(inputs), labels) for inputs, labels in loader), strict=True)
-    return torch.cat(embeddings), torch.cat(labels)
-
-
 def _degradation(parts: Parts, embeddings: Tensor, search: "partial[Retrieved]") -> dict[str, Any]:
     """Whether the model is less certain of degraded test items: those of the data, or else degraded images."""
     data: Any = parts.data
-    if data.test_degraded is None and not _measures_degradation(parts):
-        return {"left_out": "evaluation.degradation is false, or not set and the trunk is large for a CPU"}
-    if data.test_degraded is not None:
-        indices, kinds = np.arange(len(data.test)), {"as given": {1.0: data.test_degraded}}
-    elif len(data.input_shape) == 3 and data.input_shape[0] in (1, 3):
+    indices, kinds = np.arange(len(data.test)), {"as given": {1.0: data.test_degraded}}
+    if data.test_degraded is None:
+        is_slow = parts.device.type == "cpu" and sum(p.numel() for p in parts.trunk.parameters()) >= _LARGE
+        if parts.degradation is False or (parts.degradation is None and is_slow):
+            return {"left_out": "evaluation.degradation is false, or not set and the trunk is large for a CPU"}
+        if len(data.input_shape) != 3 or data.input_shape[0] not in (1, 3):
+            return {"left_out": "only images can be degraded, and the data have no degraded items (x_test_degraded)"}
         indices = evenly_spaced(len(data.test), _MOST_DEGRADED)
         images = [data.test[index] for index in indices.tolist()]  # loaded once, degraded often
         kinds = {kind: {strength: DegradedItems(images, kind, strength) for strength in STRENGTHS} for kind in KINDS}
-    else:
-        return {"left_out": "only images can be degraded, and the data have no degraded items (x_test_degraded)"}
     origin = torch.from_numpy(indices).to(embeddings.device)
-    clean, results = search(embeddings[origin], origin), {}
-    with tqdm(total=sum(map(len, kinds.values())), desc="measuring uncertainty", leave=False) as bar:
-        for kind, versions in kinds.items():
-            degraded = {}
-            for strength, items in versions.items():
-                degraded[strength] = search(embed_items(parts, items)[0], origin)
-                bar.update()
-            results[kind] = _compare(clean, degraded)
+    clean = search(embeddings[origin], origin)
+    degraded: dict[str, dict[float, Retrieved]] = {kind: {} for kind in kinds}
+    versions = [(kind, strength) for kind in kinds for strength in kinds[kind]]
+    for kind, strength in tqdm(versions, desc="measuring uncertainty", leave=False):
+        degraded[kind][strength] = search(embed_items(parts, kinds[kind][strength])[0], origin)
+    results = {kind: _compare(clean, of_kind) for kind, of_kind in degraded.items()}
     overall: dict[str, Any] = {name: _mean([result[name] for result in results.values()]) for name in clean.scores()}
     overall["recall_at_1"] = float(np.mean([result["recall_at_1"] for result in results.values()]))
     return {"items": len(indices), "recall_at_1": clean.recall(), "overall": overall, "kinds": results}
 
 
-def _measures_degradation(parts: Parts) -> bool:
-    if parts.degradation is not None:
-        return parts.degradation
-    return parts.device.type != "cpu" or sum(p.numel() for p in parts.trunk.parameters()) < _LARGE
-
-
 def _compare(clean: Retrieved, degraded: dict[float, Retrieved]) -> dict[str, Any]:
     """Retrieval and each certainty of the same items at every strength, compared with clean ones (strength 0)."""
-    result: dict[str, Any] = {
-        "strength": list(degraded),
-        "recall_at_1": [worse.recall() for worse in degraded.values()],
-    }
+    recall = [worse.recall() for worse in degraded.values()]
+    result: dict[str, Any] = {"strength": list(degraded), "recall_at_1": recall}
     strength = torch.tensor([0.0, *degraded]).repeat_interleave(len(clean.labels))
     for name, before in clean.scores().items():
         after = [worse.scores()[name] for worse in degraded.values()]

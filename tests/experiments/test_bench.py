@@ -84,14 +84,10 @@ def test_wrong_numbers(options, message, capsys):
     assert message in capsys.readouterr().err
 
 
-def test_wrong_device(capsys):
-    assert cli.main(["bench", "--device", "gpu"]) == 2
-    assert "torch cannot use 'gpu'" in capsys.readouterr().err
-
-
 def test_galleries_are_measured_beside_a_plain_search(capsys):
     rows = json.loads(run(capsys, "--gallery", "300", "30", "8", "--json"))
     assert all(row["seconds"] > 0 for row in rows)
     assert [row["ratio"] > 0 for row in rows if "ratio" in row] == [True]
-    assert "times the plain search" in run(capsys, "--gallery", "300", "30", "8")
+    table = run(capsys, "--gallery", "300", "30", "8")
+    assert all(row["step"] in table for row in rows)
     assert cli.main(["bench", "--gallery", "300"]) == 2

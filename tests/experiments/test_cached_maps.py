@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from pml_nivmf.experiments import build, run
+from pml_nivmf import cli
+from pml_nivmf.experiments import build, load_run, run
 from pml_nivmf.experiments.config import ConfigError, compose
 
 from ..data import fakes
@@ -55,6 +56,12 @@ def test_maps_replace_images(config, tmp_path, capfd):
     summary = run.start(config(), tmp_path / "run")
     assert summary["uncertainty"]["degradation"]["items"] == len(parts.data.test)
     assert summary["uncertainty"]["pictures"]["images"] > 0
+    assert cli.main(["export", str(tmp_path / "run"), str(tmp_path / "model.pt")]) == 0
+    loaded = load_run(tmp_path / "run")
+    loaded.trunk.takes_maps = False
+    batch = torch.stack([loaded.parts.data.test_images[index][0] for index in range(3)])
+    exported = torch.export.load(tmp_path / "model.pt").module()
+    torch.testing.assert_close(exported(batch), loaded.parts.embed(batch))
 
 
 def test_without_a_frozen_part_views_of_images_are_stored(config):

@@ -10,7 +10,7 @@ import torch
 from torch.utils.data import BatchSampler, SequentialSampler
 
 from pml_nivmf import cli
-from pml_nivmf.experiments import checkpoint, data_parallel, distributed, evaluate, run
+from pml_nivmf.experiments import checkpoint, distributed, evaluate, run
 from pml_nivmf.experiments.build import build_parts
 from pml_nivmf.experiments.config import ConfigError, compose
 
@@ -89,9 +89,9 @@ def test_two_ranks_finish_what_one_process_began(experiment, whole, tmp_path, ki
     assert result.stdout.count("best epoch") == 1, "only one rank prints"
     assert_equal_results(folder, whole)
     parts = build_parts(config)
-    checkpoint.load_weights(parts, checkpoint.load_tensors(folder / "best.pt"), "best.pt")
+    checkpoint.load_best(parts, folder)
     expected = json.loads((folder / "summary.json").read_text())["test"]
-    assert evaluate.evaluate(parts, "test", 0) == {f"test_{name}": value for name, value in expected.items()}
+    assert evaluate.evaluate(parts, "test") == {f"test_{name}": value for name, value in expected.items()}
 
 
 DIVERGER = """
@@ -133,10 +133,10 @@ def as_rank(monkeypatch):
     """Pretend to be one of several ranks, where no collective is needed."""
 
     def pretend(rank, world):
-        for module in (distributed, data_parallel, evaluate):
+        for module in (distributed, evaluate):
             monkeypatch.setattr(module, "rank", lambda: rank)
             monkeypatch.setattr(module, "world", lambda: world)
-        monkeypatch.setattr(data_parallel, "on_first", lambda work: work())
+        monkeypatch.setattr(distributed, "on_first", lambda work: work())
 
     return pretend
 
@@ -152,7 +152,7 @@ def test_ranks_share_each_batch(as_rank, sampler):
     parts = []
     for rank in range(2):
         as_rank(rank, 2)
-        batches = data_parallel.split(sampler, None, batch_size=4)
+        batches = distributed.RankBatches(sampler, items=11, batch_size=4)
         assert len(batches) == 2, "the last three items are not a batch"
         parts.append(list(batches))
     assert parts == [[[0, 1], [4, 5]], [[2, 3], [6, 7]]]
@@ -162,7 +162,7 @@ def test_noise_differs_between_ranks_and_epochs(as_rank):
     samples = []
     for rank, epoch in ((1, 1), (2, 1), (1, 2), (1, 1)):
         as_rank(rank, 3)
-        distributed.seed_rank(seed=5, epoch=epoch)
+        distributed.seed_epoch(seed=5, epoch=epoch)
         samples.append(torch.rand(3).tolist())
     assert samples[0] == samples[3]
     assert samples[0] != samples[1] != samples[2] != samples[0]
@@ -180,4 +180,4 @@ def test_losses_that_runs_cannot_distribute(experiment, as_rank, softmax, messag
     parts = build_parts(compose(experiment, ["loss=el_nivmf", *options]).config)
     as_rank(0, 2)
     with pytest.raises(ConfigError, match=message):
-        data_parallel.joined(parts.loss, None)
+        distributed.joined(parts.loss, None)

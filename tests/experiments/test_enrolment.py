@@ -11,6 +11,7 @@ from pml_nivmf import cli
 from pml_nivmf.experiments import load_run, run
 from pml_nivmf.experiments.config import compose
 from pml_nivmf.inference import ClassGallery
+from pml_nivmf.models import ConvNet
 
 from ..data import fakes
 
@@ -60,6 +61,20 @@ def test_a_run_is_loaded_with_its_best_weights(images):
         load_run(images)
 
 
+def test_exported_models_take_any_batch_size(images, tmp_path, capsys, monkeypatch):
+    command = ["export", str(images / "run"), str(tmp_path / "model.pt")]
+    assert cli.main(command) == 0
+    assert "inputs (batch, 3, 8, 8)" in capsys.readouterr().out
+    model, embed = torch.export.load(tmp_path / "model.pt").module(), load_run(images / "run").parts.embed
+    for size in (1, 5):
+        batch = torch.randn(size, 3, 8, 8)
+        torch.testing.assert_close(model(batch), embed(batch))
+    forward = ConvNet.forward
+    monkeypatch.setattr(ConvNet, "forward", lambda self, x: forward(self, x if x.sum().item() > 0 else -x))
+    assert cli.main(command) == 2
+    assert "torch.export cannot export ConvNet: " in capsys.readouterr().err
+
+
 def test_enrol_and_identify_images(images, tmp_path, capsys):
     gallery = tmp_path / "gallery.safetensors"
     for label in (3, 90, 160):
@@ -98,7 +113,7 @@ def test_enrol_and_identify_embeddings(images, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("command", "problem"),
     [
-        (["enrol", "{run}", "{tmp}/missing"], "missing does not exist"),
+        (["enrol", "{run}", "{tmp}/missing"], "missing must be a folder that contains"),
         (["enrol", "{tmp}", "{run}"], "is not a run folder"),
         (["enrol", "{run}", "{tmp}/wide.npz"], "must have the arrays embeddings and labels, but lacks labels"),
         (["identify", "{tmp}/missing", "x.png"], "there is no gallery"),

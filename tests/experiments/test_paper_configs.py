@@ -98,6 +98,7 @@ def test_the_authors_rates_move_concentrations_and_temperature_as_theirs():
     loss = registry.build("loss", values["loss"], "loss", num_classes=4, embedding_size=512)
     rates = {key: values["optimizers"][key] for key in ("proxy_lr", "concentration_lr", "temperature_lr")}
     optimizer = torch.optim.Adam(loss.param_groups(1e-5, **rates))
+    torch.manual_seed(0)
     loss(torch.randn(8, 512), torch.arange(8) % 4).backward()
     ours = loss.probabilistic
     assert (ours.concentration == 18).all()

@@ -24,8 +24,8 @@ def summary_of(folder):
 
 def embeddings_of(job):
     parts = build_parts(job.config)
-    checkpoint.load_weights(parts, checkpoint.load_tensors(job.folder / "best.pt"), "best.pt")
-    return parts, *score(parts, 0)[1:]
+    checkpoint.load_best(parts, job.folder)
+    return parts, *score(parts)[1:]
 
 
 @pytest.fixture(scope="module")
@@ -80,7 +80,7 @@ def test_training_crops_are_the_same_every_time(tmp_path):
     assert torch.equal(data.test[3][0], data.test[3][0])
     assert not torch.equal(data.test[3][0], data.train_plain[3][0])
     assert torch.equal(state, torch.get_rng_state())
-    assert not data.train.is_repeatable
+    assert data.train.seed is None
 
 
 def test_class_splits(experiment, tmp_path, in_process, capsys):

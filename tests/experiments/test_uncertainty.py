@@ -42,7 +42,7 @@ def experiment(folder, dataset, *more):
 def measure(config, folder):
     """An experiment with initial weights, and what `write` returned and wrote."""
     parts = build_parts(config)
-    metrics, embeddings, labels = evaluate.test(parts, epoch=1)
+    metrics, embeddings, labels = evaluate.test(parts)
     measures = uncertainty.write(parts, embeddings, labels, folder)
     assert measures["certainty"] == {name: metrics[name] for name in CERTAINTY_METRICS}
     items = np.load(folder / uncertainty.ITEMS)
@@ -134,8 +134,8 @@ def certainties(clean, degraded):
 def with_loss(loss):
     """Parts of a run whose training items are embeddings."""
     same, data = nn.Identity(), SimpleNamespace(train_plain=TensorDataset(Z, LABELS), closed_set=None)
-    testers = {"test": SimpleNamespace(batch_size=16)}
-    return SimpleNamespace(loss=loss, data=data, testers=testers, trunk=same, embedder=same, embed=same)
+    tester = SimpleNamespace(batch_size=16)
+    return SimpleNamespace(loss=loss, data=data, tester=tester, trunk=same, embedder=same, embed=same)
 
 
 @pytest.mark.parametrize("loss", [ProxyNCALoss(5, 8, softmax_scale=3), VMFProxyLoss(5, 8, embedding_scale=2.0)])
