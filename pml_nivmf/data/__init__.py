@@ -12,7 +12,7 @@ from .glyphs import Glyphs
 from .image_folder import ImageFolder
 from .omniglot import Omniglot
 from .pml_datasets import CUB, Cars196, StanfordOnlineProducts
-from .splits import DataSplits, LabelledItems, class_split, with_closed_set
+from .splits import DataSplits, LabelledItems, class_split
 
 __all__ = [
     "CUB",
@@ -27,5 +27,4 @@ __all__ = [
     "Omniglot",
     "StanfordOnlineProducts",
     "class_split",
-    "with_closed_set",
 ]

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils.data import Dataset, Subset
+from torch.utils.data import Dataset
 
 from ..checks import check_count
 
@@ -65,7 +65,6 @@ class DataSplits:
     input_shape: tuple[int, ...]  # of one item
     test_degraded: LabelledItems | None = None  # degraded versions of the items of `test`, in the same order
     test_images: LabelledItems | None = None  # the images of `test`, where its items are maps of them
-    closed_set: Dataset[tuple[Tensor, int]] | None = None  # images of the training classes, see `with_closed_set`
 
 
 def hold_out_classes(
@@ -114,13 +113,6 @@ def make_splits(
     )
 
 
-def with_closed_set(splits: DataSplits, share: float, seed: int = 0) -> DataSplits:
-    """Move `share` of the images of every training class to `closed_set`, with evaluation transforms."""
-    held_out = _hold_out_images(splits.train.labels, share, seed)
-    closed_set = Subset(splits.train_plain, held_out.nonzero().flatten().tolist())
-    return replace(_without(splits, held_out), closed_set=closed_set)
-
-
 def class_split(splits: DataSplits, number: int | None, count: int) -> DataSplits:
     """Hold out split `number` (0, 1, …) of `count` splits of the training classes, which are always the same."""
     if number not in range(check_count("splits", count, at_least=2)):
@@ -130,32 +122,14 @@ def class_split(splits: DataSplits, number: int | None, count: int) -> DataSplit
         raise ValueError(f"cannot make {count} splits of {classes}: use fewer splits, and no validation_share")
     order = torch.randperm(splits.num_classes, generator=torch.Generator().manual_seed(0))
     held_out = torch.isin(splits.train.labels, order[number::count])
-    return replace(_without(splits, held_out), validation=_subset(splits.train_plain, held_out))
+    train, train_plain = (_subset(part, ~held_out) for part in (splits.train, splits.train_plain))
+    validation, remaining = _subset(splits.train_plain, held_out), int(train.labels.max()) + 1
+    return replace(splits, train=train, train_plain=train_plain, validation=validation, num_classes=remaining)
 
 
 def check_share(name: str, share: float) -> None:
     if isinstance(share, bool) or not isinstance(share, int | float) or not 0 < share < 1:
         raise ValueError(f"{name} must be between 0 and 1, both excluded, got {share!r}")
-
-
-def _hold_out_images(labels: Tensor, share: float, seed: int) -> Tensor:
-    """A mask (items,) of `share` of the images of every class, rounded; at least one image of each class remains."""
-    check_share("share", share)
-    generator = torch.Generator().manual_seed(check_count("seed", seed, at_least=0))
-    held_out = torch.zeros_like(labels, dtype=torch.bool)
-    for label in torch.unique(labels):
-        members = (labels == label).nonzero().flatten()
-        count = min(round(share * len(members)), len(members) - 1)
-        held_out[members[torch.randperm(len(members), generator=generator)[:count]]] = True
-    if not bool(held_out.any()):
-        raise ValueError(f"a share of {share} of each class's images is less than one image: raise it")
-    return held_out
-
-
-def _without(splits: DataSplits, held_out: Tensor) -> DataSplits:
-    """The same splits without the training items where `held_out` (items,) is True."""
-    train, train_plain = (_subset(part, ~held_out) for part in (splits.train, splits.train_plain))
-    return replace(splits, train=train, train_plain=train_plain, num_classes=int(train.labels.max()) + 1)
 
 
 def _subset(items: LabelledItems, mask: Tensor) -> LabelledItems:

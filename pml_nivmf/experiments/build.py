@@ -11,7 +11,7 @@ from omegaconf import DictConfig, OmegaConf
 from pytorch_metric_learning.losses import MultipleLosses
 from torch import Tensor, nn
 
-from ..data import DataSplits, class_split, with_closed_set
+from ..data import DataSplits, class_split
 from ..metrics import ProbabilisticAccuracyCalculator
 from ..models import EmbeddingHead, freeze_batch_norm
 from . import cached_maps, registry
@@ -73,8 +73,6 @@ def build_parts(config: DictConfig) -> Parts:
     trunk = _build_trunk(settings["model"], data, device).to(device)
     if settings["model"]["cached_views"] is not None:
         data = cached_maps.with_maps(data, trunk, settings)
-    if settings["evaluation"]["closed_set_share"]:  # the same images for every loss and seed
-        data = with_closed_set(data, settings["evaluation"]["closed_set_share"])
     embedder = EmbeddingHead(trunk.num_features, size)
     embedder.weight.data *= settings["model"]["head_scale"]
     loss = registry.build("loss", settings["loss"], "loss", num_classes=data.num_classes, embedding_size=size)

@@ -67,7 +67,6 @@ class EvaluationConfig:
     batch_size: int = _limited(256, at_least=1)
     degradation: bool | None = None  # certainty of degraded test images; None: unless a CPU runs a large trunk
     gallery_shots: list[int] = field(default_factory=list)  # images per class of galleries of test classes, to measure
-    closed_set_share: float = _limited(0.0, at_most=0.5)  # of each class, held out to measure calibration
 
 
 @dataclass

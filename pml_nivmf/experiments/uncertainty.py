@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import Subset
 from tqdm import tqdm
 
 from .. import metrics
@@ -17,7 +16,7 @@ from ..data.pictures import KINDS, STRENGTHS, evenly_spaced, make_pictures
 from ..files import write_atomically
 from ..metrics.certainty import NORM, PPK, SIMILARITY, certainty_metric, certainty_scores, similarity
 from ..metrics.inputs import or_nan
-from ..metrics.posteriors import concentration_statistics, softmax_logits
+from ..metrics.posteriors import concentration_statistics
 from . import enrolment
 from .build import Parts
 from .distributed import on_first
@@ -25,7 +24,7 @@ from .evaluate import embed_items, test
 
 ITEMS, PICTURES = "test_items.npz", "thumbnails.npz"
 _NEIGHBOURS = 5
-_MOST_DEGRADED, _MOST_CALIBRATED = 128, 1024  # test images, images of the training classes
+_MOST_DEGRADED = 128  # test images
 _LARGE = 10_000_000  # parameters of a trunk for which degraded images take minutes on a CPU
 
 
@@ -91,7 +90,6 @@ def write(parts: Parts, embeddings: Tensor, labels: Tensor, folder: Path) -> dic
     return {
         "certainty": retrieved.metrics(*metrics.CERTAINTY_METRICS),
         "degradation": _degradation(parts, embeddings, search),
-        "calibration": calibration(parts),
         "concentrations": concentration_statistics(parts.loss),
         "pictures": _write_pictures(parts, items, folder),
     }
@@ -151,27 +149,3 @@ def _compare(clean: Retrieved, degraded: dict[float, Retrieved]) -> dict[str, An
 
 def _mean(measures: list[dict[str, Any]]) -> dict[str, float]:
     return {key: float(np.mean([measure[key] for measure in measures])) for key in measures[0]}
-
-
-@torch.no_grad()
-def calibration(parts: Parts) -> dict[str, Any]:
-    """On the closed set if there is one. Otherwise training images are the only ones of classes that proxies know."""
-    data: Any = parts.data
-    images, items = "training images, without augmentation", data.train_plain
-    if data.closed_set is not None:
-        images, items = "images of the training classes that training did not see", data.closed_set
-    with torch.random.fork_rng():  # the same Monte-Carlo samples every time, without an effect on other random numbers
-        embeddings, labels = embed_items(parts, Subset(items, evenly_spaced(len(items), _MOST_CALIBRATED).tolist()))
-        torch.manual_seed(0)
-        logits = [softmax_logits(parts.loss, part) for part in embeddings.split(256)]
-    if logits[0] is None:
-        return {"left_out": f"{type(parts.loss).__name__} trains no softmax over its proxies"}
-    probabilities = torch.cat(logits).double().softmax(dim=1).cpu()
-    confidence, predicted = probabilities.max(dim=1)
-    return {
-        "images": images,
-        "items": len(labels),
-        "expected_calibration_error": metrics.expected_calibration_error(probabilities, labels),
-        "accuracy": float((predicted == labels).double().mean()),
-        "confidence": float(confidence.mean()),
-    }

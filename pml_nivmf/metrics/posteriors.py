@@ -1,10 +1,9 @@
-"""Probabilities of classes and how well they are calibrated: of galleries, and of the softmax over learned proxies."""
+"""Probabilities of classes and how well they are calibrated, and the concentrations of proxies."""
 
 import math
 from typing import Any
 
 import torch
-from pytorch_metric_learning.losses import ProxyNCALoss
 from torch import Tensor
 
 from ..checks import check_count
@@ -90,16 +89,6 @@ def concentration_anisotropy(concentration: Any) -> Tensor:
         raise ValueError(f"concentration must be positive, got {float(values.min())}: pass κ, not log κ")
     deviation, mean = torch.std_mean(values, dim=1, correction=0)
     return deviation / mean
-
-
-def softmax_logits(loss: Any, embeddings: Tensor) -> Any:
-    """Logits (items, classes) of the softmax over proxies that the loss trains; None if it trains none."""
-    if hasattr(loss, "probabilistic"):
-        return loss.get_logits(embeddings)
-    if isinstance(loss, ProxyNCALoss):  # its get_logits returns distances
-        sign = 1 if loss.distance.is_inverted else -1
-        return sign * loss.softmax_scale * loss.distance(embeddings, loss.proxies)
-    return None
 
 
 @torch.no_grad()

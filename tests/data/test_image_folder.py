@@ -5,7 +5,7 @@ import re
 import pytest
 import torch
 
-from pml_nivmf.data import ImageFolder, with_closed_set
+from pml_nivmf.data import ImageFolder
 from pml_nivmf.data.image_folder import check_images
 
 from .fakes import write_image
@@ -95,6 +95,6 @@ def test_unusable_images_and_classes_are_listed_or_left_out(tmp_path):
 
 def test_a_label_s_name_is_that_of_its_folder(tmp_path):
     splits = ImageFolder(class_folders(tmp_path, NAMES), **SMALL)
-    for part in (splits.train, splits.validation, splits.test, with_closed_set(splits, 0.5).train):
+    for part in (splits.train, splits.validation, splits.test):
         folders = [part.items.paths[index] for index in part.indices.tolist()]
         assert all(f"/{part.class_names[label]}/" in path for path, label in zip(folders, part.labels, strict=True))

@@ -5,7 +5,7 @@ import pickle
 import pytest
 import torch
 
-from pml_nivmf.data import class_split, with_closed_set
+from pml_nivmf.data import class_split
 from pml_nivmf.data.splits import Source, hold_out_classes, make_splits
 
 SIZES = {7: 10, 3: 1, 9: 5, 40: 20, 12: 2, 5: 4, 1: 3, 8: 2}  # label -> items
@@ -47,8 +47,6 @@ def test_invalid_shares(share):
     if type(share) is not int or share:
         with pytest.raises(ValueError, match=r"validation_share must be between 0 and 1.* got"):
             hold_out_classes(LABELS, share, seed=0)
-    with pytest.raises(ValueError, match=r"share must be between 0 and 1.* got"):
-        with_closed_set(build(), share)
 
 
 def test_too_few_classes_and_invalid_seeds():
@@ -97,26 +95,3 @@ def test_a_part_survives_pickling():
     part = build().train
     again = pickle.loads(pickle.dumps(part))
     assert [(x.item(), y) for x, y in again] == [(x.item(), y) for x, y in part]
-
-
-def test_closed_set_and_training_are_disjoint_complete_and_keep_their_labels():
-    before = build()
-    after = with_closed_set(before, 0.3)
-    label_of = {item.item(): label for item, label in before.train_plain}
-    training = {item.item(): label for item, label in after.train_plain}
-    closed_set = {item.item(): label for item, label in after.closed_set}
-    assert not training.keys() & closed_set.keys()
-    assert training | closed_set == label_of
-    assert [(item / 2).item() for item, _ in after.train] == list(training)
-    assert torch.equal(after.train.labels, torch.tensor(list(training.values())))
-    for label, size in enumerate(torch.bincount(before.train.labels).tolist()):
-        assert list(closed_set.values()).count(label) == min(round(0.3 * size), size - 1)
-    assert after.num_classes == before.num_classes == len(after.train.labels.unique())
-    assert after.test is before.test
-
-
-def test_closed_sets_depend_on_their_seed_only():
-    first, again, other = (with_closed_set(build(), 0.3, seed).closed_set.indices for seed in (0, 0, 1))
-    assert first == again != other
-    with pytest.raises(ValueError, match=r"a share of 0\.1 of each class's images is less than one image: raise it"):
-        with_closed_set(build(torch.arange(8).repeat(3)), 0.1)

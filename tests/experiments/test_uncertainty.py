@@ -8,20 +8,18 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from pytorch_metric_learning.losses import MultiSimilarityLoss, ProxyAnchorLoss, ProxyNCALoss
+from pytorch_metric_learning.losses import ProxyAnchorLoss
 from scipy import stats
-from torch import nn
 from torch.nn import functional as F
-from torch.utils.data import TensorDataset
 
 from pml_nivmf import cli
 from pml_nivmf.data.pictures import choose
-from pml_nivmf.distances import ExpectedLikelihoodDistance, ExpectedLikelihoodNivMFDistance
+from pml_nivmf.distances import ExpectedLikelihoodDistance
 from pml_nivmf.experiments import evaluate, run, uncertainty
 from pml_nivmf.experiments.build import build_parts
 from pml_nivmf.experiments.config import ConfigError, compose
 from pml_nivmf.experiments.uncertainty import retrieve
-from pml_nivmf.losses import JointProxyLoss, NivMFProxyLoss, NonIsotropicVMFLoss, VMFProxyLoss
+from pml_nivmf.losses import JointProxyLoss, NivMFProxyLoss, VMFProxyLoss
 from pml_nivmf.metrics import CERTAINTY_METRICS, ProbabilisticAccuracyCalculator
 
 from ..data import fakes
@@ -129,51 +127,6 @@ def certainties(clean, degraded):
             ppk = -ExpectedLikelihoodDistance()(SCALE * z[None], SCALE * clean[nearest][None])
             result[:, side, i] = float(z.norm()), float(cosines[nearest]), float(ppk)
     return dict(zip(("norm", "similarity", "ppk"), result, strict=True))
-
-
-def with_loss(loss):
-    """Parts of a run whose training items are embeddings."""
-    same, data = nn.Identity(), SimpleNamespace(train_plain=TensorDataset(Z, LABELS), closed_set=None)
-    tester = SimpleNamespace(batch_size=16)
-    return SimpleNamespace(loss=loss, data=data, tester=tester, trunk=same, embedder=same, embed=same)
-
-
-@pytest.mark.parametrize("loss", [ProxyNCALoss(5, 8, softmax_scale=3), VMFProxyLoss(5, 8, embedding_scale=2.0)])
-def test_calibration_is_that_of_the_trained_softmax(loss):
-    logits = uncertainty.softmax_logits(loss, Z)
-    assert F.cross_entropy(logits, LABELS).item() == pytest.approx(loss(Z, LABELS).item(), rel=1e-5)
-    result, probabilities = uncertainty.calibration(with_loss(loss)), logits.detach().double().softmax(1).numpy()
-    right, confidence = probabilities.argmax(1) == LABELS.numpy(), probabilities.max(1)
-    place = np.ceil(15 * confidence)
-    gaps = [abs((right - confidence)[place == b].sum()) for b in np.unique(place)]
-    assert result["expected_calibration_error"] == pytest.approx(sum(gaps) / 40, abs=1e-5)
-    assert (result["accuracy"], result["confidence"]) == pytest.approx((right.mean(), confidence.mean()), rel=1e-5)
-
-
-def test_calibration_does_not_change_random_numbers():
-    sampled = ExpectedLikelihoodNivMFDistance(n_samples=3, estimator="monte_carlo")
-    parts = with_loss(NonIsotropicVMFLoss(5, 8, distance=sampled, embedding_scale=2.0))
-    state = torch.get_rng_state()
-    assert uncertainty.calibration(parts) == uncertainty.calibration(parts)
-    assert torch.equal(torch.get_rng_state(), state)
-
-
-def test_losses_without_proxies_or_concentrations():
-    for loss in (ProxyAnchorLoss(5, 8), MultiSimilarityLoss()):
-        for result in (uncertainty.calibration(with_loss(loss)), uncertainty.concentration_statistics(loss)):
-            assert result["left_out"].startswith(type(loss).__name__)
-
-
-def test_calibration_uses_images_that_training_did_not_see(features):
-    assert features.measures["calibration"]["images"] == "training images, without augmentation"
-    config = features.config.copy()
-    config.evaluation.closed_set_share = 0.4
-    parts = build_parts(config)
-    result, closed_set = uncertainty.calibration(parts), parts.data.closed_set
-    predicted = parts.loss.get_logits(embed(parts, closed_set)).argmax(1)
-    right = [int(predicted[i]) == closed_set[i][1] for i in range(len(closed_set))]
-    assert result["images"] == "images of the training classes that training did not see"
-    assert (result["items"], result["accuracy"]) == (len(right), pytest.approx(np.mean(right)))
 
 
 def test_concentrations_over_classes():
