@@ -211,7 +211,7 @@ def write_results(name: str, jobs: Sequence[Job], folder: Path) -> None:
 
     rows = tables.summarise([(job.label, json.loads((job.folder / "summary.json").read_text())) for job in jobs])
     note = tables.selection_note(rows)
-    tables.print_table(f"{name}, {note}" if note else name, rows)
+    tables.print_tables(f"{name}, {note}" if note else name, rows)
     write_text(folder / "comparison.md", f"{tables.as_markdown(rows)}\n" + (f"\n{note}\n" if note else ""))
     write_json(folder / "comparison.json", tables.as_json(rows))
     print(f"runs and tables in {folder}")

@@ -22,7 +22,10 @@ _BATCH = 64
 
 
 def measure(parts: Parts, embeddings: Tensor, labels: Tensor, shots: Sequence[int]) -> dict[str, float]:
-    """Metrics `gallery_K_shot_NAME` of test items: means over three random galleries with K images per class."""
+    """Metrics `gallery_K_shot_NAME` of test items: means over three random galleries with K images per class.
+
+    NAME: see `posterior_metrics`; nearest_neighbour is the accuracy of the nearest enrolled image, as a comparison.
+    """
     if not shots:
         return {}
     prior = _prior(parts)
@@ -34,7 +37,10 @@ def measure(parts: Parts, embeddings: Tensor, labels: Tensor, shots: Sequence[in
             gallery = ClassGallery(prior)
             gallery.add(embeddings[rows], labels[rows])  # by class, in ascending order
             columns = torch.searchsorted(torch.tensor(gallery.labels), labels[queries].cpu())
-            runs.append(posterior_metrics(gallery.fit()(embeddings[queries]), columns))
+            nearest = parts.calculators["test"].knn_func(embeddings[queries], 1, embeddings[rows])[1][:, 0]
+            right = (labels[rows.to(nearest.device)[nearest]] == labels[queries]).double()
+            posterior = posterior_metrics(gallery.fit()(embeddings[queries]), columns)
+            runs.append(posterior | {"nearest_neighbour": float(right.mean())})
         results |= {f"gallery_{count}_shot_{name}": float(np.mean([run[name] for run in runs])) for name in runs[0]}
     return results
 

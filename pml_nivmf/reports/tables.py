@@ -31,9 +31,11 @@ _TITLES = {
     r"gallery_(\d+)_shot_(.+)": "{1}, {0} shots",
 }
 _SHOWN_METRICS = 3  # fit in a terminal of 80 columns
+_SHOWN_OF_GALLERIES = ("nearest_neighbour", "accuracy", "ece")
 CHOSEN_ON_TEST = "epoch chosen on test classes, as in the paper"
 _SCORES = {"": "norm", "_similarity": "similarity", "_ppk": "PPK", "nll": "NLL", "ece": "ECE", "auroc": "AUROC"}
-_SCORES["accuracy_at_coverage_80"] = "accuracy at 80%"
+_SCORES |= {"accuracy": "gallery", "accuracy_at_coverage_80": "accuracy at 80%"}
+_SCORES["nearest_neighbour"] = "nearest neighbour"
 
 
 @dataclass(frozen=True)
@@ -167,9 +169,29 @@ def as_json(rows: Sequence[Row]) -> Any:
     return finite([asdict(row) for row in rows])
 
 
-def print_table(title: str, rows: Sequence[Row]) -> None:
-    """Print the most important metrics."""
-    metrics = ordered_metrics(rows)[:_SHOWN_METRICS]
+def noise_note(estimates: Mapping[str, Estimate], best: str) -> str:
+    """A sentence about the losses that may be as good as the best one."""
+    overlapping = [name for name, each in estimates.items() if name != best and each.overlaps(estimates[best])]
+    if any(estimate.half_width is None for estimate in estimates.values()):
+        return "With a single seed there is no interval: small differences mean little."
+    if overlapping:
+        return f"Overlapping intervals, so the order is uncertain: {', '.join(overlapping)}."
+    return "No other interval overlaps with it."
+
+
+def print_tables(title: str, rows: Sequence[Row]) -> None:
+    """Print the most important metrics, which differences may be noise, and how well galleries recognise classes."""
+    metrics = ordered_metrics(rows)
+    _print_table(title, rows, [metric for metric in metrics if not metric.startswith("gallery_")][:_SHOWN_METRICS])
+    if (best := best_loss(rows, metrics[0])) is not None and len(rows) > 1:
+        note = noise_note({row.loss: row.metrics[metrics[0]] for row in rows if metrics[0] in row.metrics}, best)
+        print(f"Best {short_name(metrics[0])}: {best}. {note}")
+    for shots in sorted({int(metric.split("_")[1]) for metric in metrics if metric.startswith("gallery_")}):
+        names = [f"gallery_{shots}_shot_{name}" for name in _SHOWN_OF_GALLERIES]
+        _print_table(f"test classes enrolled with {shots} images each", rows, names)
+
+
+def _print_table(title: str, rows: Sequence[Row], metrics: Sequence[str]) -> None:
     table = Table(title=f"{title}: test metrics in percent, mean ± deviation\n\\[95% interval of the mean], * best")
     table.add_column("loss", overflow="fold")  # a long name is broken into lines, a number is not
     for metric in metrics:

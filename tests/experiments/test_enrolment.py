@@ -6,11 +6,13 @@ import json
 import numpy as np
 import pytest
 import torch
+from torch.nn import functional as F
 
 from pml_nivmf import cli
-from pml_nivmf.experiments import load_run, run
+from pml_nivmf.experiments import evaluate, load_run, run
 from pml_nivmf.experiments.config import compose
 from pml_nivmf.inference import ClassGallery
+from pml_nivmf.metrics import draw_gallery
 from pml_nivmf.models import ConvNet
 
 from ..data import fakes
@@ -129,3 +131,14 @@ def test_errors_are_one_line(images, tmp_path, capsys, command, problem):
     gallery.fit().save(tmp_path / "g")
     assert cli.main([part.format(run=images / "run", tmp=tmp_path) for part in command]) != 0
     assert problem in capsys.readouterr().err.splitlines()[-1]
+
+
+def test_nearest_neighbour_beside_a_gallery(images):
+    embeddings, labels = evaluate.test(load_run(images / "run").parts)[1:]
+    right = []
+    for seed in range(3):
+        rows, queries = draw_gallery(labels, 2, seed)
+        nearest = [max(rows, key=lambda row: F.cosine_similarity(embeddings[row], q, 0)) for q in embeddings[queries]]
+        right.append(np.mean([labels[row] == labels[query] for row, query in zip(nearest, queries, strict=True)]))
+    test = json.loads((images / "run" / "summary.json").read_text())["test"]
+    assert test["gallery_2_shot_nearest_neighbour"] == pytest.approx(np.mean(right))

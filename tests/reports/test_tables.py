@@ -66,3 +66,17 @@ def test_intervals_of_percentages_end_at_0_and_100():
     assert tables.Estimate.of([0.9, 0.99]).parts(1)[1] == "[37.3, 100.0]"
     assert tables.Estimate.of([0.0, 0.1]).parts(1)[1] == "[0.0, 68.5]"
     assert tables.Estimate.of([0.9, 0.99], percent=False).parts(1)[1] == "[0.4, 1.5]"
+
+
+def test_the_terminal_says_what_may_be_noise_and_shows_galleries(capsys):
+    test = {"gallery_5_shot_nearest_neighbour": 0.4, "gallery_5_shot_accuracy": 0.6, "gallery_5_shot_ece": 0.02}
+    scores = [("best", 0.8), ("best", 0.9), ("close", 0.7), ("close", 0.9), ("far", 0.1), ("far", 0.11)]
+    runs = [(loss, {"test": {"recall_at_1": score} | test, "seconds": 1}) for loss, score in scores]
+    tables.print_tables("trial", tables.summarise(runs))
+    first, _, second = capsys.readouterr().out.partition("Best R@1: best. Overlapping intervals, so the order is ")
+    assert "85.00" in first
+    assert second.startswith("uncertain: close.")
+    assert "test classes enrolled with 5 images each" in second
+    assert "40.00 ± 0.00" in second
+    tables.print_tables("trial", tables.summarise(runs[::2]))
+    assert "With a single seed there is no interval" in capsys.readouterr().out
