@@ -120,5 +120,5 @@ print(
 # This adds several seeds, intervals, early stopping and a table:
 #
 # ```
-# pml-nivmf compare table1/features dataset.FeatureArrays.npz=PATH
+# pml-nivmf compare table1/features dataset.FeatureArrays.npz=PATH evaluation.select_on=validation
 # ```

@@ -11,7 +11,7 @@ _SMALLEST_CONCENTRATION = 1e-8
 
 
 def pack_nivmf(loc: Tensor, concentration: Tensor) -> Tensor:
-    """(C, M) mean directions and (C, M) concentrations κ_m > 0 (or any shape that broadcasts) -> (C, 2M) references."""
+    """(C, M) directions μ and (C, M) concentrations κ_m > 0 (or any shape that broadcasts) -> (C, 2M) references."""
     if loc.ndim != 2:
         raise ValueError(f"loc must have shape (classes, M), got {tuple(loc.shape)}")
     try:

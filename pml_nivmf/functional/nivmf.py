@@ -1,6 +1,6 @@
 r"""Densities and expected likelihoods of non-isotropic von Mises-Fisher distributions, by two matrix products.
 
-For a proxy with mean direction μ and K = diag(κ_1 … κ_M), with κ̃ = ‖Kμ‖,
+For a proxy with direction μ and K = diag(κ_1 … κ_M), with κ̃ = ‖Kμ‖,
 
     log ρ(x) = log C_M(κ̃) + log D + ⟨x, K²μ⟩/‖Kx‖,
     log D = Σ log κ_m − log κ̃           normalizer="paper": a heuristic, ρ does not integrate to one

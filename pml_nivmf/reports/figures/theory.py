@@ -107,7 +107,7 @@ def _draw_coordinate_axes(axes: Axes, view: np.ndarray) -> None:
 
 
 def draw_densities() -> Figure:
-    """vMF with three concentrations; nivMF with three K, with the exact and with the paper's normalizer."""
+    """vMF with three concentrations; nivMF with three K, with the exact and with the paper's normalizer [Fig. 2]."""
     shapes = ((_AHEAD, _K), (_ASIDE, _K), (_ASIDE, (5, 20, 20)))
     rows = {"vMF": [Panel(rf"$\kappa = {kappa:g}$", _vmf(kappa)) for kappa in (5.0, 20.0, 80.0)]}
     for normalizer, name in (("exact", "nivMF, exact"), ("paper", "nivMF, the paper's")):
@@ -151,7 +151,7 @@ def _diagonal(concentration: Triple) -> str:
 
 @styled
 def draw_distances(dim: int = 128, proxy_norm: float = 10.0) -> Figure:
-    """Cos, L2 and B-vMF distance to a proxy over angle and norm of an embedding."""
+    """Cos, L2 and B-vMF distance to a proxy over angle and norm of an embedding [Fig. 4]."""
     angle, norm = np.linspace(0, 180, 91), np.linspace(0, 2 * proxy_norm, 97)
     cosine, length = np.cos(np.radians(angle))[None, :], norm[:, None]
     distances = {
@@ -185,7 +185,7 @@ def bhattacharyya(angle: np.ndarray, norm: np.ndarray, proxy_norm: float, dim: i
 
 @styled
 def draw_normalizers() -> Figure:
-    """log C_M(κ) and approximations of it, above, and their errors, below, for M = 128 and 512."""
+    """log C_M(κ) and approximations of it, above, and their errors, below, for M = 128 and 512 [Fig. 8]."""
     figure = new_figure(4.6)
     grid = figure.subplots(2, 2, sharex="col")
     for (above, below), dim in zip(grid.T, (128, 512), strict=True):  # the dimensions for which the paper has a fit
