@@ -58,7 +58,7 @@ def collect_runs(study: Path) -> list[Record]:
 
 
 def collect_tuned(study: Path) -> dict[str, Any]:
-    """{data: search with the best settings of each loss}, from every sweep.json of the study."""
+    """{data: search with all trials and the best settings of each loss}, from every sweep.json of the study."""
     tuned = {}
     for path in sorted(study.rglob("sweep.json")):
         sweep = json.loads(path.read_text())
@@ -66,6 +66,7 @@ def collect_tuned(study: Path) -> dict[str, Any]:
         losses = {
             loss["loss"]: {"trials": loss["finished"], **{key: loss["best"][key] for key in ("score", "values")}}
             | ({"finals": list(loss["finals"].values())} if loss.get("finals") else {})
+            | {"tried": loss["trials"]}
             for loss in sweep["losses"]
             if loss["best"]
         }

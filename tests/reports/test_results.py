@@ -16,6 +16,7 @@ from pml_nivmf.reports import results
 HOME = Path(__file__).parents[2] / "experiment_configs"
 SCORES = {"el_nivmf": [0.5, 0.52, 0.54], "proxy_nca": [0.4, 0.47, 0.42]}
 BEST = {"optimizers.proxy_lr": 0.12345, "model.embedding_size": 64}
+TRIED = [{"state": "complete", "score": 0.61, "values": BEST}, {"state": "pruned", "score": 0.2, "values": {}}]
 
 
 def write_run(folder, score, seed, command="pml-nivmf sweep x", **test):
@@ -38,7 +39,8 @@ def study(tmp_path):
     (trial / "summary.json").write_text(json.dumps({"validation_score": 0.9}))
     search = {"experiment": "x", "sampler": "grid", "seeds_per_trial": 1, "score": "validation_recall_at_1"}
     best = {"trial": 2, "score": 0.61, "values": BEST}
-    losses = [{"loss": "el_nivmf", "finished": 7, "best": best}, {"loss": "cos", "finished": 7, "best": None}]
+    el_nivmf = {"loss": "el_nivmf", "finished": 7, "best": best, "trials": TRIED}
+    losses = [el_nivmf, {"loss": "cos", "finished": 7, "best": None, "trials": []}]
     (tmp_path / "main" / "any" / "sweep.json").write_text(json.dumps(search | {"losses": losses}))
     return tmp_path / "main"
 
@@ -92,7 +94,8 @@ def test_collecting_adds_and_replaces(study, tmp_path, monkeypatch):
     row = {"variant": "cos", "commit": "0123456", "overrides": "dataset.npz=b.npz", "other": "0.1", "NMI": ""}
     assert row.items() <= runs[-1].items()
     assert runs[-2]["other"] == ""
-    assert searches["main"]["cars"]["losses"] == {"el_nivmf": {"trials": 7, "score": 0.61, "values": BEST}}
+    chosen = {"trials": 7, "score": 0.61, "values": BEST, "tried": TRIED}
+    assert searches["main"]["cars"]["losses"] == {"el_nivmf": chosen}
     assert (tmp_path / "RESULTS.md").read_text() == (HOME / "RESULTS.md").read_text(), "recorded runs are as before"
 
 
