@@ -182,20 +182,21 @@ def noise_note(estimates: Mapping[str, Estimate], best: str) -> str:
 def print_tables(title: str, rows: Sequence[Row]) -> None:
     """Print the most important metrics, which differences may be noise, and how well galleries recognise classes."""
     metrics = ordered_metrics(rows)
-    _print_table(title, rows, [metric for metric in metrics if not metric.startswith("gallery_")][:_SHOWN_METRICS])
+    shown = [metric for metric in metrics if not metric.startswith("gallery_")][:_SHOWN_METRICS]
+    _print_table(title, rows, {metric: short_name(metric) for metric in shown})
     if (best := best_loss(rows, metrics[0])) is not None and len(rows) > 1:
         note = noise_note({row.loss: row.metrics[metrics[0]] for row in rows if metrics[0] in row.metrics}, best)
         print(f"Best {short_name(metrics[0])}: {best}. {note}")
     for shots in sorted({int(metric.split("_")[1]) for metric in metrics if metric.startswith("gallery_")}):
-        names = [f"gallery_{shots}_shot_{name}" for name in _SHOWN_OF_GALLERIES]
-        _print_table(f"test classes enrolled with {shots} images each", rows, names)
+        titles = {f"gallery_{shots}_shot_{name}": _SCORES[name] for name in _SHOWN_OF_GALLERIES}
+        _print_table(f"test classes enrolled with {shots} images each", rows, titles)
 
 
-def _print_table(title: str, rows: Sequence[Row], metrics: Sequence[str]) -> None:
-    table = Table(title=f"{title}: test metrics in percent, mean ± deviation\n\\[95% interval of the mean], * best")
+def _print_table(title: str, rows: Sequence[Row], metrics: Mapping[str, str]) -> None:
+    table = Table(title=f"{title}:\ntest metrics in percent, mean ± deviation \\[95% interval of the mean], * best")
     table.add_column("loss", overflow="fold")  # a long name is broken into lines, a number is not
-    for metric in metrics:
-        table.add_column(short_name(metric), justify="right", no_wrap=True)
+    for name in metrics.values():
+        table.add_column(name, justify="right", no_wrap=True)
     for row in rows:
         marks = ["* " if best_loss(rows, metric) == row.loss else "" for metric in metrics]
         cells = [cell(row, metric).replace(" [", "\n\\[") for metric in metrics]
