@@ -100,18 +100,27 @@ def _growth(counts: Tensor) -> float:
     return images / (images + 1.5) * (fewer + 1.5) / fewer
 
 
+def _usual(fold: Fold) -> Tensor:
+    """Where learning starts: k1 = k2 = 8 for directions all over the sphere, more if they lie in a narrow cone."""
+    start = _USUAL.clone()
+    center = fold.axes.stretch(fold.gallery, float(start[2])).mean(0)
+    start[:2] -= torch.log(1 - center.square().sum()).clamp_min(-10.0)
+    return start
+
+
 def _learn(folds: list[Fold], raw: Tensor, exponent_penalty: float = 0.0) -> tuple[Parameters, float, float]:
     """The parameters, the typical norm and the power of norms."""
     labels = torch.cat([fold.labels for fold in folds])
     weights = 1 / torch.bincount(labels)  # classes count alike
     strength = _STRENGTH / len(labels)
     strength[2] += exponent_penalty
-    theta = _USUAL.clone().requires_grad_()
+    usual = _usual(folds[0])
+    theta = usual.clone().requires_grad_()
     optimizer = torch.optim.LBFGS([theta], max_iter=25, tolerance_change=1e-5, line_search_fn="strong_wolfe")
 
     def objective() -> Tensor:
         optimizer.zero_grad()
-        parts = [(strength * (theta - _USUAL).square()).sum()]
+        parts = [(strength * (theta - usual).square()).sum()]
         parts[0].backward()
         for fold in folds:  # one at a time, for less memory
             share = weights[fold.labels] / weights[labels].sum()

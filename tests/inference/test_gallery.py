@@ -223,3 +223,16 @@ def test_large_galleries_learn_from_some_classes(enrolled, monkeypatch):
     part = ClassGallery()
     part.add(gallery.embeddings, gallery.classes)
     assert nll(part.fit()(queries), labels) < nll(gallery(queries), labels) + 0.1
+
+
+@pytest.mark.parametrize("offset", [0.0, 10.0, 100.0])
+def test_embeddings_in_a_narrow_cone(offset):
+    """A model that was trained on few classes: all cosines are above 0.99, or 0.9999."""
+    embeddings, labels, _ = draw(classes=20, per_class=40, seed=3, spread=0.4)
+    embeddings[:, 0] += offset
+    known, asked = halves(labels, shots=20)
+    gallery = ClassGallery()
+    gallery.add(embeddings[known], labels[known])
+    probabilities = gallery.fit()(embeddings[asked])
+    assert (probabilities.argmax(1) == labels[asked]).float().mean() > 0.9
+    assert nll(probabilities, labels[asked]) < 0.3
