@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset, Subset
 
-from ..checks import check_count
+from ..checks import check_count, check_range
 
 Transform = Callable[[Any], Tensor]
 MINIMUM_CLASSES = 2  # with a single class every neighbour is correct
@@ -77,9 +77,8 @@ def hold_out_classes(
     names.
     """
     check_count("seed", seed, at_least=0)
-    if share == 0 and not isinstance(share, bool):
+    if check_range(name, share, at_most=1) == 0:
         return torch.zeros_like(labels, dtype=torch.bool)
-    check_share(name, share)
     classes = torch.unique(labels)
     count = max(MINIMUM_CLASSES, round(share * len(classes)))
     if len(classes) - count < keep:
@@ -133,14 +132,9 @@ def class_split(splits: DataSplits, number: int | None, count: int) -> DataSplit
     return replace(_without(splits, held_out), validation=_subset(splits.train_plain, held_out))
 
 
-def check_share(name: str, share: float) -> None:
-    if isinstance(share, bool) or not isinstance(share, int | float) or not 0 < share < 1:
-        raise ValueError(f"{name} must be between 0 and 1, both excluded, got {share!r}")
-
-
 def _hold_out_images(labels: Tensor, share: float, seed: int) -> Tensor:
     """A mask (items,) of `share` of the images of every class, rounded; at least one image of each class remains."""
-    check_share("share", share)
+    check_range("share", share, at_most=1)
     generator = torch.Generator().manual_seed(check_count("seed", seed, at_least=0))
     held_out = torch.zeros_like(labels, dtype=torch.bool)
     for label in torch.unique(labels):
