@@ -13,7 +13,6 @@ from pytorch_metric_learning.utils.inference import CustomKNN
 from torch import nn
 
 from pml_nivmf.distances import BhattacharyyaDistance, ExpectedLikelihoodDistance
-from pml_nivmf.losses import calibrate_head
 from pml_nivmf.metrics import ProbabilisticAccuracyCalculator
 
 torch.manual_seed(0)
@@ -41,7 +40,7 @@ for norm in (2.0, 32.0, 128.0):
 # ## Training
 #
 # Pair losses have no `embedding_scale`: the head itself has to give norms of the right size, M and more in M
-# dimensions. `calibrate_head` scales it once. Margins and temperatures are in nats: distances of concentrated vMFs are
+# dimensions. `train` scales it once. Margins and temperatures are in nats: distances of concentrated vMFs are
 # tens of nats, so a margin of 5 or a temperature of 4 corresponds to about 0.1 for a cosine.
 
 # %%
@@ -61,7 +60,10 @@ features, unseen = clusters(), clusters()
 def train(loss_func: nn.Module, miner: nn.Module | None = None) -> nn.Linear:
     torch.manual_seed(1)
     head = nn.Linear(64, EMBEDDING)
-    calibrate_head(head, features, target_norm=2.0 * EMBEDDING)
+    with torch.no_grad():
+        factor = 2 * EMBEDDING / head(features).norm(dim=1).mean()
+        for parameter in head.parameters():
+            parameter.mul_(factor)
     optimizer = torch.optim.Adam(head.parameters(), lr=0.1)
     for _ in range(30):
         batch = torch.randperm(len(labels))[:80]

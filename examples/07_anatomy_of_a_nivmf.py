@@ -81,16 +81,15 @@ for name, vector in (("mean", tilted.mean), ("mode", tilted.mode)):
 
 
 # %%
-def panel(concentration: list[float], loc: torch.Tensor) -> figures.Panel:
+def sphere(concentration: list[float], loc: torch.Tensor) -> tuple[str, NonIsotropicVonMisesFisher]:
     density = NonIsotropicVonMisesFisher(loc.double(), torch.tensor(concentration).double(), validate_args=False)
-    title = f"$K = \\mathrm{{diag}}({', '.join(f'{value:.0f}' for value in concentration)})$"
-    return figures.Panel(title, density)
+    return f"$K = \\mathrm{{diag}}({', '.join(f'{value:.0f}' for value in concentration)})$", density
 
 
 shapes = {
-    "κ₁ grows": [panel([value, 20.0, 20.0], ahead) for value in (10.0, 20.0, 60.0)],
-    "κ along μ grows": [panel([20.0, 20.0, value], ahead) for value in (10.0, 20.0, 40.0)],
-    "μ off the axes": [panel([value, 20.0, 20.0], aside) for value in (10.0, 20.0, 60.0)],
+    "κ₁ grows": dict(sphere([value, 20.0, 20.0], ahead) for value in (10.0, 20.0, 60.0)),
+    "κ along μ grows": dict(sphere([20.0, 20.0, value], ahead) for value in (10.0, 20.0, 40.0)),
+    "μ off the axes": dict(sphere([value, 20.0, 20.0], aside) for value in (10.0, 20.0, 60.0)),
 }
 for path in figures.save(figures.densities_on_sphere(shapes), "figures/anatomy_of_a_nivmf", ["png"]):
     print(path)

@@ -11,7 +11,6 @@ from torch import Tensor
 from .splits import DataSplits, Source, Transform, hold_out_classes, make_splits
 
 _REQUIRED = ("x_train", "y_train", "x_test", "y_test")
-_VERSIONS = ("views_train", "x_train_degraded", "x_test_degraded")
 
 
 def FeatureArrays(  # noqa: N802  named like a class in configs
@@ -25,8 +24,7 @@ def FeatureArrays(  # noqa: N802  named like a class in configs
     standardize: scale each feature to mean 0 and standard deviation 1 over the training originals (without validation
         classes), and apply the same map to all arrays.
     """
-    arrays = load_arrays(npz, optional=("views_train", "x_test_degraded"))
-    _check_shapes(npz, arrays, ("features",))
+    arrays = load_arrays(npz, 1, optional=("views_train", "x_test_degraded"))
     held_out = hold_out_classes(arrays["y_train"], validation_share, seed)
     for name in arrays.keys() - {"y_train", "y_test"}:
         arrays[name] = arrays[name].float()
@@ -46,9 +44,8 @@ def MapArrays(  # noqa: N802
         read, which keeps a large file in memory as bytes.
     degraded_share: the probability that training draws an item's degraded version.
     """
-    arrays = load_arrays(npz, optional=(*_VERSIONS, "step"))
+    arrays = load_arrays(npz, 3, optional=("views_train", "x_train_degraded", "x_test_degraded", "step"))
     step = arrays.pop("step", torch.ones(arrays["x_train"].shape[1]))[:, None, None].float()
-    _check_shapes(npz, arrays, ("channels", "height", "width"))
     if not 0 <= degraded_share < 1:
         raise ValueError(f"degraded_share must be at least 0 and less than 1, got {degraded_share}")
     if degraded_share and "x_train_degraded" not in arrays:
@@ -96,8 +93,11 @@ def _original_map(views: Tensor, step: Tensor) -> Tensor:
     return views[0] * step
 
 
-def load_arrays(npz: str | Path, optional: tuple[str, ...] = ()) -> dict[str, Tensor]:
-    """x_train, y_train, x_test, y_test and those of the optional arrays that the file contains; all are checked."""
+def load_arrays(npz: str | Path, dimensions: int, optional: tuple[str, ...] = ()) -> dict[str, Tensor]:
+    """x_train, y_train, x_test, y_test and those of the optional arrays that the file contains; all are checked.
+
+    dimensions: how many an item has.
+    """
     path = Path(npz).expanduser()
     if not path.is_file():
         raise FileNotFoundError(f"{path} does not exist: npz must be a file with {', '.join(_REQUIRED)}")
@@ -109,34 +109,28 @@ def load_arrays(npz: str | Path, optional: tuple[str, ...] = ()) -> dict[str, Te
     missing = [name for name in _REQUIRED if name not in arrays]
     if missing:
         raise ValueError(f"{path} does not contain {', '.join(missing)}")
-    for part in ("train", "test"):
-        items, labels = arrays[f"x_{part}"], arrays[f"y_{part}"]
-        if labels.ndim != 1 or labels.dtype.kind not in "iu":
-            raise ValueError(f"y_{part} of {path} must be a 1-D array of integers, got {labels.dtype} {labels.shape}")
-        if len(labels) == 0 or items.shape[:1] != labels.shape:
-            raise ValueError(f"x_{part} of {path} must have an item for each label, got {items.shape}, {labels.shape}")
-        arrays[f"y_{part}"] = labels.astype(np.int64)
-    return {name: _tensor(f"{name} of {path}", array) for name, array in arrays.items()}
-
-
-def _tensor(name: str, array: np.ndarray) -> Tensor:
-    if array.dtype.kind not in "fiu":
-        raise ValueError(f"{name} must contain numbers, got {array.dtype}")
-    if not np.isfinite(array).all():
-        raise ValueError(f"{name} contains NaN or infinity")
-    return torch.from_numpy(array)
-
-
-def _check_shapes(npz: str | Path, arrays: dict[str, Tensor], axes: tuple[str, ...]) -> None:
-    """Items have these axes; all versions of the training items have one shape, and so have those of the test items."""
-    train, test = arrays["x_train"].shape, arrays["x_test"].shape
-    if len(train) != 1 + len(axes) or train[1:] != test[1:]:
-        form = f"(items, {', '.join(axes)}), items of one shape"
-        raise ValueError(f"x_train and x_test of {npz} must be {form}, got {tuple(train)}, {tuple(test)}")
+    shapes = _expected_shapes(arrays)
     for name, array in arrays.items():
-        expected = (len(array), *train) if name == "views_train" else test if name.startswith("x_test") else train
-        if name in _VERSIONS and array.shape != expected:
-            raise ValueError(f"{name} of {npz} must have the shape {tuple(expected)}, got {tuple(array.shape)}")
+        if array.shape != shapes[name] or array.size == 0:
+            raise ValueError(f"{name} of {path} must have the shape {shapes[name]}, got {array.shape}")
+        if array.dtype.kind not in ("iu" if name.startswith("y_") else "iuf"):
+            raise ValueError(f"{name} of {path} must contain numbers, and labels integers, got {array.dtype}")
+        if not np.isfinite(array).all():
+            raise ValueError(f"{name} of {path} contains NaN or infinity")
+    if arrays["x_train"].ndim != 1 + dimensions:
+        raise ValueError(f"items of {path} must have {dimensions} dimensions, got x_train {shapes['x_train']}")
+    tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
+    return tensors | {name: tensors[name].long() for name in ("y_train", "y_test")}
+
+
+def _expected_shapes(arrays: dict[str, np.ndarray]) -> dict[str, tuple[int, ...]]:
+    """Items have one shape, that of x_train; training and test arrays have one item for each label."""
+    item, train, test = arrays["x_train"].shape[1:], arrays["y_train"].size, arrays["y_test"].size
+    shapes = {"y_train": (train,), "y_test": (test,), "step": item[:1]}
+    shapes |= dict.fromkeys(("x_train", "x_train_degraded"), (train, *item))
+    shapes |= dict.fromkeys(("x_test", "x_test_degraded"), (test, *item))
+    views = len(arrays.get("views_train", ()))
+    return shapes | {"views_train": (views, train, *item)}
 
 
 def _standardize(features: Tensor, reference: Tensor) -> Tensor:

@@ -26,7 +26,7 @@ class DegradedItems(Dataset[tuple[Tensor, int]]):
         colour of normalised photographs;
         "blur": apply a Gaussian filter with a standard deviation of s/8 of the shorter side;
         "noise": add Gaussian noise with a standard deviation of s, in the units of the pixels.
-    strength: s in [0, 1], one number or one for each item, (items,); 0 leaves an image unchanged. Crops need s < 1.
+    strength: s in [0, 1], one number or one for each item, (items,); 0 leaves an image unchanged.
     seed: fixes windows and noise. They depend on the seed and the index only, so that every access to an item gives the
         same image.
 
@@ -38,33 +38,20 @@ class DegradedItems(Dataset[tuple[Tensor, int]]):
         self.labels: Tensor | None = getattr(items, "labels", None)
         self.kind = check_option("kind", kind, tuple(_KINDS))
         self.seed = check_count("seed", seed, at_least=0)
-        self.strengths = _check_strengths(strength, len(items))
-        if kind == "crop" and bool((self.strengths == 1).any()):
-            raise ValueError("a crop of strength 1 leaves nothing of the image: use a lower strength")
+        self.strengths = torch.as_tensor(strength, dtype=torch.double).expand(len(items))
+        if not bool(((self.strengths >= 0) & (self.strengths <= 1)).all()):
+            raise ValueError(f"strength must lie in [0, 1], got {strength}")
 
     def __len__(self) -> int:
         return len(self.items)
 
     def __getitem__(self, index: int) -> tuple[Tensor, int]:
         image, label = self.items[index]
-        if image.ndim != 3 or not image.is_floating_point():
-            raise ValueError(
-                "only images, float tensors (channels, height, width), can be degraded; "
-                f"item {index} is {image.dtype} of shape {tuple(image.shape)}"
-            )
         strength = float(self.strengths[index])
         if strength == 0:
             return image, label
         generator = np.random.default_rng([self.seed, index % len(self)])
         return _KINDS[self.kind](image, strength, generator), label
-
-
-def _check_strengths(strength: Any, count: int) -> Tensor:
-    strengths = torch.as_tensor(strength, dtype=torch.double).expand(count).clone()
-    outside = ~((strengths >= 0) & (strengths <= 1))  # NaN too
-    if bool(outside.any()):
-        raise ValueError(f"strength must lie in [0, 1], got {strengths[outside][0].item()}")
-    return strengths
 
 
 def _window(image: Tensor, share: float, generator: np.random.Generator) -> tuple[int, int, int, int]:

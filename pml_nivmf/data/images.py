@@ -50,33 +50,25 @@ class ImagePaths:
         return len(self.paths)
 
 
-class RandomShift:
-    """Move an image (channels, height, width) by up to `pixels` in each direction; new pixels are 0, the background."""
-
-    def __init__(self, pixels: int) -> None:
-        self.pixels = check_count("shift", pixels, at_least=0)
-
-    def __call__(self, image: Tensor) -> Tensor:
-        if self.pixels == 0:
-            return image
-        down, right = torch.randint(-self.pixels, self.pixels + 1, (2,)).tolist()
-        return F.pad(image, (right, -right, down, -down))  # a negative padding crops
-
-
 def unit_range(image: Tensor) -> Tensor:
     """Bytes to float32 in [0, 1]; floats keep their values."""
     return image.float() / 255 if image.dtype == torch.uint8 else image.float()
 
 
 def grey_splits(train: Source, test: Source, shift: int, validation_share: float, seed: int) -> DataSplits:
-    """Splits of small grey images (1, height, width); training images are shifted by up to `shift` pixels."""
+    """Splits of small grey images (1, height, width); training images are shifted by up to `shift` pixels.
+
+    New pixels are 0, the background.
+    """
+    shape = tuple(train.items[0].shape)
+    random_shift = T.RandomCrop(shape[1:], padding=check_count("shift", shift, at_least=0))
     return make_splits(
         train,
         test,
         held_out=hold_out_classes(train.labels, validation_share, seed),
-        train_transform=T.Compose([unit_range, RandomShift(shift)]),
+        train_transform=T.Compose([unit_range, random_shift]),
         plain_transform=unit_range,
-        input_shape=tuple(train.items[0].shape),
+        input_shape=shape,
     )
 
 

@@ -39,7 +39,8 @@ def _factory(
             )
         if missing:
             _download(dataset.DOWNLOAD_URL, archive, root)
-        train, test = (_source(dataset(str(root), split=split)) for split in ("train", "test"))
+        parts = [dataset(str(root), split=split) for split in ("train", "test")]
+        train, test = (Source(ImagePaths(part.paths), torch.tensor(part.labels)) for part in parts)
         return photo_splits(train, test, crop_size, resize, validation_share, seed)
 
     build.__name__ = build.__qualname__ = dataset.__name__
@@ -69,13 +70,6 @@ StanfordOnlineProducts = _factory(
     archive="sop.zip",
     lists=("Stanford_Online_Products/Ebay_train.txt", "Stanford_Online_Products/Ebay_test.txt"),
 )
-
-
-def _source(dataset: datasets.BaseDataset) -> Source:
-    for path in (dataset.paths[0], dataset.paths[-1]):  # find out before the first epoch
-        if not Path(path).is_file():
-            raise FileNotFoundError(f"{path} is listed in {dataset.root}, but does not exist: unpack the images there")
-    return Source(ImagePaths(dataset.paths), torch.tensor(dataset.labels))
 
 
 def _download(url: str, name: str, root: Path) -> None:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from ..checks import check_count
+from ..checks import check_count, check_range
 
 Transform = Callable[[Any], Tensor]
 MINIMUM_CLASSES = 2  # with a single class every neighbour is correct
@@ -76,9 +76,8 @@ def hold_out_classes(
     names.
     """
     check_count("seed", seed, at_least=0)
-    if share == 0 and not isinstance(share, bool):
+    if check_range(name, share, at_most=1) == 0:
         return torch.zeros_like(labels, dtype=torch.bool)
-    check_share(name, share)
     classes = torch.unique(labels)
     count = max(MINIMUM_CLASSES, round(share * len(classes)))
     if len(classes) - count < keep:
@@ -125,11 +124,6 @@ def class_split(splits: DataSplits, number: int | None, count: int) -> DataSplit
     train, train_plain = (_subset(part, ~held_out) for part in (splits.train, splits.train_plain))
     validation, remaining = _subset(splits.train_plain, held_out), int(train.labels.max()) + 1
     return replace(splits, train=train, train_plain=train_plain, validation=validation, num_classes=remaining)
-
-
-def check_share(name: str, share: float) -> None:
-    if isinstance(share, bool) or not isinstance(share, int | float) or not 0 < share < 1:
-        raise ValueError(f"{name} must be between 0 and 1, both excluded, got {share!r}")
 
 
 def _subset(items: LabelledItems, mask: Tensor) -> LabelledItems:

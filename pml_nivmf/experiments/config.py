@@ -19,7 +19,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import ConfigKeyError, OmegaConfBaseException
 
 from ..checks import check_count, nearest
-from ..reports.settings import differing
+from ..reports.run_folders import differing
 from .schema import GROUPS, SETTINGS, ExperimentConfig
 from .schema import ConfigError as ConfigError  # for all who read configurations
 

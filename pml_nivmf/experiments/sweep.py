@@ -25,7 +25,7 @@ from sqlalchemy import event
 from tqdm import tqdm
 
 from ..files import write_json, write_text
-from ..reports.settings import differing
+from ..reports.run_folders import differing
 from ..reports.tables import search_markdown
 from . import compare, run
 from .config import MACHINE, ConfigError

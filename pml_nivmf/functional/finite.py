@@ -29,11 +29,7 @@ def check_squarable(name: str, vectors: Tensor, scale: Tensor | float = 1.0) -> 
     """Raise NotFiniteError, a ValueError, if an entry of (rows, M) is NaN or infinite, or if ‖scale·v‖² overflows."""
     # One reduction that is not finite as soon as any entry is not, or a squared norm overflows.
     norms = scale * torch.linalg.vector_norm(at_least_float32(vectors.detach()), dim=1)
-    finite = torch.isfinite(norms * norms)
-    row = first_false(finite, f"{name} hold NaN, infinity or a norm that is too large to be squared")
-    if row is None:
-        return
-    if bool(torch.isfinite(vectors[row]).all()):
-        raise NotFiniteError(f"{name}: the norm of row {row} is too large to be squared in {norms.dtype}")
-    kind = "NaN" if bool(torch.isnan(vectors[row]).any()) else "infinity"
-    raise NotFiniteError(f"{name} hold {kind}, first in row {row}: check the learning rate and the model's inputs")
+    problem = f"{name} hold NaN, infinity or a norm that is too large to be squared"
+    row = first_false(torch.isfinite(norms * norms), problem)
+    if row is not None:
+        raise NotFiniteError(f"{problem}, first in row {row}: check the learning rate and the model's inputs")

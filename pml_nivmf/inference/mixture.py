@@ -15,7 +15,7 @@ Large galleries compare a query with the nearest images only, found by faiss, an
 import math
 from collections.abc import Iterator
 from importlib.util import find_spec
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -127,7 +127,7 @@ def sharpness(raw: Tensor, typical_norm: float, norm_power: float) -> Tensor:
 def candidate_scores(
     queries: Tensor, components: Components, sharpness: Tensor, cosines: Tensor, rows: Tensor
 ) -> Tensor:
-    r"""`class_scores` from candidates only, (queries, classes). cosines, rows: see `ImageIndex.search`.
+    r"""`class_scores` from candidates only, (queries, classes). cosines, rows: see `nearest_images`.
 
     Candidates count exactly. The other images of a class count like its mean image, but not as if they were nearer than
     the last candidate: Σ_i e^{k1·⟨x, x_i⟩ + w_i} ≈ n·e^{k1·⟨x, x̄⟩ + w̄ + ½·k1²·(1 − ‖x̄‖²)/M} to second order.
@@ -144,23 +144,20 @@ def candidate_scores(
     return sums.clamp_min_(_TINY).log_().add_(largest).add_(mean_scores(to_means, components, sharpness))
 
 
-class ImageIndex:
+def make_index(name: str, images: Tensor) -> Any:
     """A faiss index of directions (images, M) for inner products."""
+    import faiss
 
-    def __init__(self, name: str, images: Tensor):
-        import faiss
+    index = faiss.index_factory(images.shape[1], name, faiss.METRIC_INNER_PRODUCT)
+    index.train(images.numpy())
+    index.add(images.numpy())
+    return index
 
-        self.index = faiss.index_factory(images.shape[1], name, faiss.METRIC_INNER_PRODUCT)
-        self.index.train(images.numpy())
-        self.add(images)
 
-    def add(self, images: Tensor) -> None:
-        self.index.add(images.numpy())
-
-    def search(self, queries: Tensor) -> tuple[Tensor, Tensor]:
-        """Cosines and rows of the nearest images, (queries, candidates) each; row −1 where there are fewer."""
-        cosines, rows = self.index.search(queries.numpy(), min(_CANDIDATES, self.index.ntotal))
-        return torch.as_tensor(cosines), torch.as_tensor(rows)
+def nearest_images(index: Any, queries: Tensor) -> tuple[Tensor, Tensor]:
+    """Cosines and rows of the nearest images, (queries, candidates) each; row −1 where there are fewer."""
+    cosines, rows = index.search(queries.numpy(), min(_CANDIDATES, index.ntotal))
+    return torch.as_tensor(cosines), torch.as_tensor(rows)
 
 
 class GallerySpace:
@@ -169,7 +166,7 @@ class GallerySpace:
     def __init__(self, axes: ShapeAxes, fitted: Fitted, index_name: str):
         self.axes, self.fitted, self.index_name = axes, fitted, index_name
         self.images = torch.empty(0, len(axes.variances))
-        self.index: ImageIndex | None = None
+        self.index: Any = None
 
     def update(self, raw: Tensor, classes: Tensor, class_count: int) -> None:
         if len(raw) == len(self.images):
@@ -180,9 +177,9 @@ class GallerySpace:
         self.order = torch.argsort(classes, stable=True)  # images of class c: order[starts[c] : starts[c + 1]]
         self.starts = [0, *torch.bincount(classes).cumsum(0).tolist()]
         if self.index is not None:
-            self.index.add(new)
+            self.index.add(new.numpy())
         elif len(raw) >= _SMALLEST_INDEX and find_spec("faiss") is not None:
-            self.index = ImageIndex(self.index_name, self.images)
+            self.index = make_index(self.index_name, self.images)
 
     def _map(self, raw: Tensor) -> Tensor:
         return self.axes.stretch(self.axes.rotate(unit_vectors(raw)), self.fitted.parameters.exponent)
@@ -195,7 +192,7 @@ class GallerySpace:
             if self.index is None:
                 yield part, class_scores(queries, self.components, sharp)
             else:
-                yield part, candidate_scores(queries, self.components, sharp, *self.index.search(queries))
+                yield part, candidate_scores(queries, self.components, sharp, *nearest_images(self.index, queries))
 
     def contributions(self, raw: Tensor, columns: Tensor, most: int) -> list[list[tuple[int, float]]]:
         """For each query, images of its class and their shares of the likelihood, the largest first."""

@@ -2,7 +2,7 @@
 
 from .base import ProxyLoss
 from .collectives import GatheredLoss, GatheredMiner
-from .embeddings import calibrate_head, move_scale_to_head, warm_start_from_loader
+from .embeddings import move_scale_to_head, warm_start_from_loader
 from .joint import JointProxyLoss
 from .nivmf import NivMFProxyLoss, NonIsotropicVMFLoss
 from .parameters import load_whole_state_dict, whole_state_dict
@@ -20,7 +20,6 @@ __all__ = [
     "SampledSoftmax",
     "ShardedSoftmax",
     "VMFProxyLoss",
-    "calibrate_head",
     "load_whole_state_dict",
     "move_scale_to_head",
     "warm_start_from_loader",

@@ -89,19 +89,6 @@ class EmbeddingScaleMixin(BaseMetricLossFunction):
             self._is_first_batch = False
 
 
-@torch.no_grad()
-def calibrate_head(head: nn.Linear, features: Tensor, target_norm: float | None = None) -> None:
-    """Scale a Linear head, in place, so that its outputs for `features` have mean norm `target_norm` (default 4·M).
-
-    An alternative to embedding_scale="auto", to be used with embedding_scale=1.0.
-    """
-    target = CONCENTRATION_PER_DIMENSION * head.out_features if target_norm is None else target_norm
-    mean_norm = float(torch.linalg.vector_norm(head(features), dim=-1).mean())
-    factor = check_positive("target_norm", target) / check_positive("the mean norm of the outputs", mean_norm)
-    for parameter in head.parameters():
-        parameter.mul_(factor)
-
-
 def move_scale_to_head(loss: nn.Module, head: Any) -> None:
     """Move an automatic `embedding_scale` to the `scale` of an `EmbeddingHead`: its norms become concentrations."""
     owner = getattr(loss, "probabilistic", None)

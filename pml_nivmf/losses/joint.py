@@ -94,9 +94,6 @@ def _check_shareable(probabilistic: ProxyLoss, guidance: nn.Module) -> None:
         raise TypeError(f"probabilistic must be a proxy loss of pml_nivmf, got {type(probabilistic).__name__}")
     if probabilistic.softmax.sparse or probabilistic.softmax.sharded:
         raise ValueError(f"a guidance loss needs all proxies and dense gradients, not {probabilistic.softmax}")
-    proxies = getattr(guidance, "proxies", None)
-    if not isinstance(proxies, nn.Parameter):
-        raise TypeError(f"guidance must have a parameter `proxies`, as ProxyAnchorLoss has: {guidance} has none")
-    if proxies.shape != probabilistic.proxies.shape:
-        shapes = f"guidance has shape {tuple(proxies.shape)}, probabilistic {tuple(probabilistic.proxies.shape)}"
-        raise ValueError(f"proxies cannot be shared: {shapes}; use the same num_classes and embedding_size")
+    shape, expected = getattr(getattr(guidance, "proxies", None), "shape", None), probabilistic.proxies.shape
+    if shape != expected:
+        raise ValueError(f"guidance needs `proxies` of shape {tuple(expected)}, as ProxyAnchorLoss has, got {shape}")

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from ..checks import check_count, check_option, check_positive
 from ..functional.pairing import unit_vectors
-from .certainty import CERTAINTY_METRICS, certainty_metric, certainty_scores, is_certainty_metric
+from .certainty import CERTAINTY_METRICS, certainty_metric, certainty_scores
 from .diversity import DIVERSITY
 from .inputs import as_embeddings, as_labels, or_nan
 
@@ -41,8 +41,8 @@ class ProbabilisticAccuracyCalculator(AccuracyCalculator):
     As in PML, queries without any other item of their class are left out of all averages.
     Two groups are computed only if `include` names them, always for the whole set; undefined values are NaN:
 
-    - `CERTAINTY_METRICS`: certainty_auroc, aurc, excess_aurc and recall_at_coverage_<percent>: how well the norm ‖z‖
-      predicts whether the nearest neighbour is right. The suffix _similarity stands for the similarity to the nearest
+    - `CERTAINTY_METRICS`: certainty_auroc, aurc, excess_aurc and recall_at_coverage_50, _80, _90 and _95: how well the
+      norm ‖z‖ predicts whether the nearest neighbour is right. The suffix _similarity stands for the similarity to that
       neighbour instead of the norm, _ppk for minus the expected-likelihood distance to it.
     - `DIVERSITY_METRICS`: cluster_diversity, cluster_diversity_per_class, feature_diversity and intra_inter_ratio of
       the queries, on unit embeddings for "cosine", raw embeddings for "l2". Not with a label_comparison_fn.
@@ -80,17 +80,16 @@ class ProbabilisticAccuracyCalculator(AccuracyCalculator):
         self.embedding_scale = check_positive("embedding_scale", embedding_scale)
         recalls = {check_count("recall_at", k) for k in recall_at}
         recalls |= {int(match[1]) for match in map(_RECALL.fullmatch, include) if match}
-        certainty = {*CERTAINTY_METRICS, *filter(is_certainty_metric, include)}
         self._fixed_depths = {"precision_at_1": 1, "map_at_1000": 1000, "map_at_1000_with_query": 1000}
-        self._fixed_depths |= {f"recall_at_{k}": k for k in recalls} | dict.fromkeys(certainty, 1)
+        self._fixed_depths |= {f"recall_at_{k}": k for k in recalls} | dict.fromkeys(CERTAINTY_METRICS, 1)
         metrics: dict[str, Callable[..., Any]] = {f"recall_at_{k}": self._recall for k in recalls}
-        metrics |= {name: partial(certainty_metric, name) for name in certainty}
+        metrics |= {name: partial(certainty_metric, name) for name in CERTAINTY_METRICS}
         metrics |= {name: partial(self._diversity, name) for name in DIVERSITY}
         for name, metric in metrics.items():
             setattr(self, f"calculate_{name}", metric)  # PML collects attributes of this form
         if kwargs.get("label_comparison_fn") and not DIVERSITY.keys().isdisjoint(include):
             raise NotImplementedError("diversity metrics group items by equal labels: not with a label_comparison_fn")
-        only_by_name = () if include else (*certainty, *DIVERSITY)
+        only_by_name = () if include else (*CERTAINTY_METRICS, *DIVERSITY)
         super().__init__(include, (*exclude, *only_by_name), device=device and torch.device(device), **kwargs)
         if kwargs.get("kmeans_func") is None:  # faiss warns about classes of fewer than 39 items, which are usual
             self.kmeans_func.kwargs["min_points_per_centroid"] = 1
@@ -138,7 +137,7 @@ class ProbabilisticAccuracyCalculator(AccuracyCalculator):
 
     def _get_accuracy(self, function_dict: dict[str, Callable[..., Any]], **kwargs: Any) -> dict[str, Any]:
         """PML calls this with the keywords of all metrics. Each metric gets only the neighbours that it looks at."""
-        if any(map(is_certainty_metric, function_dict)):
+        if not function_dict.keys().isdisjoint(CERTAINTY_METRICS):
             kwargs |= self._certainties(**kwargs)
         return {name: metric(**self._with_neighbours_of(name, **kwargs)) for name, metric in function_dict.items()}
 
@@ -204,5 +203,4 @@ def _number_labels(query_labels: Tensor, reference_labels: Tensor) -> tuple[Tens
 
 def lower_is_better(name: str) -> bool:
     """True for the areas of risk, the intra/inter ratio, and NLL and calibration error of galleries."""
-    is_risk = is_certainty_metric(name) and "aurc" in name
-    return is_risk or name == "intra_inter_ratio" or name.endswith(("_shot_nll", "_shot_ece"))
+    return "aurc" in name or name == "intra_inter_ratio" or name.endswith(("_shot_nll", "_shot_ece"))

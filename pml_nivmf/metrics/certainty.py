@@ -1,8 +1,8 @@
 """Certainty of single queries: whether it predicts right answers, and the risk if only certain queries are answered."""
 
 import math
-import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -17,14 +17,7 @@ from .inputs import UndefinedMetricError, as_embeddings, as_scored, as_scores, o
 
 NORM, SIMILARITY, PPK = "norm", "similarity", "ppk"
 _SUFFIXES = {"": NORM, f"_{SIMILARITY}": SIMILARITY, f"_{PPK}": PPK}
-_STEMS = ("certainty_auroc", "aurc", "excess_aurc", *(f"recall_at_coverage_{percent}" for percent in (50, 80, 90, 95)))
-_NAME = re.compile(
-    r"(?P<stem>certainty_auroc|(excess_)?aurc|recall_at_coverage_(?P<percent>[1-9]\d?|100))"
-    rf"(?P<suffix>{'|'.join(_SUFFIXES)})"
-)
 _ROUNDING = 1e-9  # 0.07·100 is 7.000000000000001, which means seven items
-
-CERTAINTY_METRICS = tuple(f"{stem}{suffix}" for suffix in _SUFFIXES for stem in _STEMS)
 
 
 def certainty(embeddings: Any) -> Tensor:
@@ -169,9 +162,18 @@ def recall_at_coverage(certainty: Any, correct: Any, coverages: Iterable[float])
     return recalls
 
 
-def is_certainty_metric(name: str) -> bool:
-    """True for CERTAINTY_METRICS and for recall_at_coverage_<percent> with any percent from 1 to 100."""
-    return _NAME.fullmatch(name) is not None
+def _recall_at(percent: int, certainty: Tensor, correct: Tensor) -> float:
+    return next(iter(recall_at_coverage(certainty, correct, [percent / 100]).values()))
+
+
+_MEASURES: dict[str, Callable[[Tensor, Tensor], float]] = {
+    "certainty_auroc": certainty_auroc,
+    "aurc": lambda certainty, correct: risk_coverage(certainty, correct).area,
+    "excess_aurc": lambda certainty, correct: risk_coverage(certainty, correct).excess_area,
+    **{f"recall_at_coverage_{percent}": partial(_recall_at, percent) for percent in (50, 80, 90, 95)},
+}
+_BY_NAME = {f"{name}{suffix}": (name, score) for suffix, score in _SUFFIXES.items() for name in _MEASURES}
+CERTAINTY_METRICS = tuple(_BY_NAME)
 
 
 def certainty_metric(name: str, scores: dict[str, Tensor], correct: Tensor, **_: Any) -> float:
@@ -179,15 +181,5 @@ def certainty_metric(name: str, scores: dict[str, Tensor], correct: Tensor, **_:
 
     scores: the results of `certainty_scores`, (queries,) each. correct: (queries,). PML passes more keywords.
     """
-    match = _NAME.fullmatch(name)
-    assert match is not None, f"{name!r} is not a certainty metric"
-    certainty = scores[_SUFFIXES[match["suffix"]]]
-    if len(correct) == 0:
-        return math.nan
-    if match["percent"]:
-        share = int(match["percent"]) / 100
-        return recall_at_coverage(certainty, correct, [share])[share]
-    if match["stem"] == "certainty_auroc":
-        return or_nan(certainty_auroc, certainty, correct)
-    curve = risk_coverage(certainty, correct)
-    return curve.area if match["stem"] == "aurc" else curve.excess_area
+    measure, score = _BY_NAME[name]
+    return or_nan(_MEASURES[measure], scores[score], correct) if len(correct) else math.nan

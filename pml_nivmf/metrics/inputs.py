@@ -25,11 +25,9 @@ def or_nan(metric: Callable[[Tensor, Tensor], float], first: Tensor, second: Ten
 
 def as_scores(name: str, values: Any, count: int | None = None) -> Tensor:
     """One finite number for each of `count` items, (items,), at least one; float64 on the CPU."""
-    scores = _as_tensor(name, values).cpu().double()
-    if scores.ndim != 1 or len(scores) == 0:
-        raise ValueError(f"{name} must have shape (items,) with at least one item, got {tuple(scores.shape)}")
-    if count not in (None, len(scores)):
-        raise ValueError(f"{name} must have one entry for each of {count} items, got {len(scores)}")
+    scores = _as_tensor(values).cpu().double()
+    if scores.ndim != 1 or len(scores) == 0 or count not in (None, len(scores)):
+        raise ValueError(f"{name} must have shape ({count or 'items'},), got {tuple(scores.shape)}")
     _check_rows(name, torch.isfinite(scores), "NaN or infinity")
     return scores
 
@@ -45,7 +43,7 @@ def as_scored(certainty: Any, correct: Any) -> tuple[Tensor, Tensor]:
 
 def as_embeddings(name: str, values: Any) -> Tensor:
     """(items, size), at least one of each, finite; faiss also needs squared norms that are finite in float32."""
-    embeddings = _as_tensor(name, values)
+    embeddings = _as_tensor(values)
     embeddings = embeddings if embeddings.is_floating_point() else embeddings.double()
     if embeddings.ndim != 2 or 0 in embeddings.shape:
         raise ValueError(f"{name} must have shape (items, size) with at least one item, got {tuple(embeddings.shape)}")
@@ -56,10 +54,9 @@ def as_embeddings(name: str, values: Any) -> Tensor:
 
 def as_labels(name: str, values: Any, count: int) -> Tensor:
     """One label for each of `count` items, (items,)."""
-    labels = _as_tensor(name, values)
+    labels = _as_tensor(values)
     if labels.shape != (count,):
-        raise ValueError(f"{name} must have one entry for each of {count} items, got shape {tuple(labels.shape)}")
-    _check_rows(name, ~torch.isnan(labels), "NaN")
+        raise ValueError(f"{name} must have shape ({count},), one for each item, got {tuple(labels.shape)}")
     return labels
 
 
@@ -68,11 +65,6 @@ def _check_rows(name: str, valid: Tensor, problem: str) -> None:
         raise NotFiniteError(f"{name} must not contain {problem}, found in row {int((~valid).nonzero()[0])}")
 
 
-def _as_tensor(name: str, values: Any) -> Tensor:
+def _as_tensor(values: Any) -> Tensor:
     """Python floats become float64. Arrays are copied because torch does not accept reversed or read-only ones."""
-    if isinstance(values, Tensor):
-        return values.detach()
-    array = np.array(values, order="C")
-    if array.dtype.kind not in "biuf":
-        raise ValueError(f"{name} must contain numbers, got {values!r:.80} of dtype {array.dtype}")
-    return torch.from_numpy(array)
+    return values.detach() if isinstance(values, Tensor) else torch.from_numpy(np.array(values, order="C"))

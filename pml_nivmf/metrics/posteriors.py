@@ -67,8 +67,6 @@ def expected_calibration_error(probabilities: Any, labels: Any, bins: int = 15) 
     if bool((probabilities < 0).any()) or not bool(near_one.all()):
         raise ValueError("each row of probabilities must be non-negative and sum to one: apply a softmax to logits")
     labels = as_labels("labels", labels, len(probabilities)).cpu()
-    if not bool(torch.isin(labels, torch.arange(probabilities.shape[1])).all()):
-        raise ValueError(f"labels must be integers in 0 … {probabilities.shape[1] - 1}, the columns of probabilities")
     confidence, predicted = probabilities.max(dim=1)
     edges = torch.linspace(0, 1, bins + 1, dtype=torch.double)
     gaps = torch.zeros(bins, dtype=torch.double)

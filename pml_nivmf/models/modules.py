@@ -72,7 +72,7 @@ class EmbeddingHead(nn.Linear):
         return super().forward(features) * self.scale
 
 
-class Identity(nn.Module):
+class Identity(nn.Identity):
     """Returns features (batch, num_features) unchanged.
 
     num_features: their width.
@@ -82,13 +82,8 @@ class Identity(nn.Module):
         super().__init__()
         self.num_features = check_count("num_features", num_features)
 
-    def forward(self, features: Tensor) -> Tensor:
-        if features.ndim != 2 or features.shape[1] != self.num_features:
-            raise ValueError(f"expected features of shape (batch, {self.num_features}), got {tuple(features.shape)}")
-        return features
 
-
-def freeze_batch_norm(module: Module, freeze_affine: bool = False) -> Module:
+def freeze_batch_norm(module: Module) -> Module:
     """Put every batch norm layer of `module` in eval mode and keep it there when .train() is called.
 
     y = γ·(x − μ)/σ + β with the current running mean μ and standard deviation σ. In metric learning a batch contains
@@ -96,9 +91,7 @@ def freeze_batch_norm(module: Module, freeze_affine: bool = False) -> Module:
 
     Call it after loading weights and after converting to SyncBatchNorm, which creates new layers.
 
-    freeze_affine: also exclude γ and β from training.
-
-    Returns the same module.
+    γ and β are trained. Returns the same module.
     """
     for name, layer in module.named_modules():
         if not isinstance(layer, _BatchNorm):
@@ -108,8 +101,6 @@ def freeze_batch_norm(module: Module, freeze_affine: bool = False) -> Module:
         # nn.Module.train calls this attribute of its children; a partial can be copied and pickled.
         layer.train = partial(_stay_in_eval, layer)  # type: ignore[method-assign]
         layer.eval()
-        if freeze_affine:
-            layer.requires_grad_(False)
     return module
 
 

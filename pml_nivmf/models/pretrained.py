@@ -2,10 +2,9 @@
 
 import contextlib
 import copy
-import re
 import urllib.error
 import urllib.request
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from textwrap import shorten
 from typing import Any
@@ -24,8 +23,6 @@ _OFFLINE = hub.HF_HUB_OFFLINE  # as the user set it
 _CLASSES = 1000  # ImageNet's, as in all of torchvision's weights
 # Of GoogLeNet and Inception-V3. In training, the models would return their outputs in addition to the features.
 _SIDE_CLASSIFIERS = ("aux1", "aux2", "AuxLogits")
-# torchvision's DenseNet files use older module names: norm.1 is now norm1 [torchvision.models.densenet].
-_DENSENET_KEY = re.compile(r"(denselayer\d+\.(?:norm|relu|conv))\.([12])\.")
 
 
 class TimmTrunk(nn.Module):
@@ -57,7 +54,7 @@ class TimmTrunk(nn.Module):
             if argument in kwargs:
                 raise ValueError(f"TimmTrunk does not take {argument}: it returns features; use weights_file for files")
         if ":" not in name and not timm.is_model(name):  # timm resolves "hf-hub:…" and "local-dir:…"
-            _check_name("timm", name, timm.list_models())
+            raise ValueError(f"timm has no model {name!r}{nearest(name, timm.list_models())}")
         pretrained = pretrained and weights_file is None
         hub.HF_HUB_OFFLINE = _OFFLINE or (pretrained and not _hub_answers())  # then only timm's local cache is used
         with _download_errors("TimmTrunk", name):
@@ -66,7 +63,7 @@ class TimmTrunk(nn.Module):
         self.num_features = int(getattr(model, "head_hidden_size", None) or model.num_features)
         self.model: nn.Module = model
         if weights_file is not None:
-            _load_weights(self.model, weights_file, ignored=_classifier_names(self.model))
+            _load_weights(self.model, weights_file)
         self.lower: nn.Module | None = None
         self.takes_maps = from_stage is not None
         if frozen_until is not None:
@@ -106,12 +103,6 @@ def _remove_modules(model: nn.Module, stage: str, before: bool) -> None:
         parent = getattr(parent, name)
 
 
-def _classifier_names(model: nn.Module) -> tuple[str, ...]:
-    """The names of a timm model's classification layers; distilled models have two."""
-    names = getattr(model, "pretrained_cfg", {}).get("classifier") or ("fc", "classifier", "head")
-    return (names,) if isinstance(names, str) else tuple(names)
-
-
 class TorchvisionTrunk(nn.Module):
     """Features of a torchvision model before its last layer: (batch, 3, height, width) -> (batch, num_features).
 
@@ -135,36 +126,28 @@ class TorchvisionTrunk(nn.Module):
         **kwargs: Any,
     ) -> None:
         super().__init__()
-        _check_name("torchvision", name, models.list_models(module=models))
         from_file = weights_file is not None
         weights = "DEFAULT" if pretrained is True else pretrained or None
         weights = None if from_file else weights
         if name in ("googlenet", "inception_v3") and weights is None:  # torchvision's weights need side classifiers
             kwargs = {"aux_logits": False, "init_weights": not from_file, "transform_input": from_file, **kwargs}
-        self.model = _create(name, weights, kwargs)
+        with _download_errors("TorchvisionTrunk", name):
+            self.model: Any = models.get_model(name, weights=weights, **kwargs)
         for side in _SIDE_CLASSIFIERS:
             if hasattr(self.model, side):
                 setattr(self.model, side, None)
                 self.model.aux_logits = False
-        classifier, self.num_features = _remove_last_layer(self.model)
+        self.num_features = _remove_last_layer(self.model)
         if weights_file is not None:
-            _load_weights(self.model, weights_file, ignored=(classifier, *_SIDE_CLASSIFIERS))
+            _load_weights(self.model, weights_file)
 
     def forward(self, images: Tensor) -> Tensor:
         features: Tensor = self.model(images)  # (batch, num_features)
         return features
 
 
-def _create(name: str, weights: str | None, kwargs: dict[str, Any]) -> Any:
-    try:
-        with _download_errors("TorchvisionTrunk", name):
-            return models.get_model(name, weights=weights, **kwargs)
-    except KeyError as error:  # raised by the enumeration of weights
-        raise ValueError(f"torchvision has no weights {weights!r} of {name}") from error
-
-
-def _remove_last_layer(model: nn.Module) -> tuple[str, int]:
-    """Replace the layer that returns the class scores by nn.Identity; return its name and the width of its input."""
+def _remove_last_layer(model: nn.Module) -> int:
+    """Replace the layer that returns the class scores by nn.Identity; return the width of its input."""
     name, layer = [
         (name, module)
         for name, module in model.named_modules()
@@ -172,20 +155,25 @@ def _remove_last_layer(model: nn.Module) -> tuple[str, int]:
     ][-1]
     parent, _, attribute = name.rpartition(".")
     setattr(model.get_submodule(parent), attribute, nn.Identity())
-    return name, int(getattr(layer, "in_features", None) or layer.in_channels)  # SqueezeNet ends in a convolution
+    return int(getattr(layer, "in_features", None) or layer.in_channels)  # SqueezeNet ends in a convolution
 
 
-def _load_weights(model: nn.Module, file: str | Path, ignored: Collection[str]) -> None:
-    """Load a .pth, .pt or .safetensors file into `model`.
+def _load_weights(model: nn.Module, file: str | Path) -> None:
+    """Load a state dict, also if it is wrapped as {"state_dict": …} or saved from DataParallel or a trunk.
 
-    ignored: names of layers that only the file may have, such as the classifier.
+    The file may contain the layers that a trunk leaves out: the classifier, which is nn.Identity, and side classifiers.
     """
-    expected, layers = model.state_dict(), tuple(f"{layer}." for layer in ignored)
-    state = {key: value for key, value in _read(file).items() if key in expected or not key.startswith(layers)}
+    if not Path(file).is_file():
+        raise FileNotFoundError(f"weights_file {str(file)!r} does not exist")
+    identities = [name for name, module in model.named_modules() if isinstance(module, nn.Identity)]
+    left_out = tuple(f"{layer}." for layer in (*identities, *_SIDE_CLASSIFIERS))
     try:
-        model.load_state_dict(state)
-    except RuntimeError as error:  # lists keys that are missing, unexpected or of another shape
-        raise ValueError(f"{file} does not fit: {shorten(str(error), width=500)}") from error
+        state = load_state_dict(str(file), weights_only=True)
+        if all(key.startswith("model.") for key in state):  # saved from a TimmTrunk or TorchvisionTrunk
+            state = {key.removeprefix("model."): value for key, value in state.items()}
+        model.load_state_dict({key: value for key, value in state.items() if not key.startswith(left_out)})
+    except Exception as error:  # pickle, torch, timm and safetensors raise their own classes
+        raise ValueError(f"cannot load the state dict {file}: {shorten(str(error), width=500)}") from error
 
 
 @contextlib.contextmanager
@@ -207,26 +195,3 @@ def _hub_answers() -> bool:
     except OSError as error:
         return isinstance(error, urllib.error.HTTPError)
     return True
-
-
-def _check_name(library: str, name: str, known: Collection[str]) -> None:
-    if name not in known:
-        raise ValueError(f"{library} has no model {name!r}{nearest(name, known)}")
-
-
-def _read(file: str | Path) -> dict[str, Tensor]:
-    """The state dict in a file, also if it is wrapped as {"state_dict": …} or saved from DataParallel or a trunk."""
-    if not Path(file).is_file():
-        raise FileNotFoundError(f"weights_file {str(file)!r} does not exist")
-    try:
-        state = load_state_dict(str(file), weights_only=True)
-        if not state or not all(isinstance(value, Tensor) for value in state.values()):
-            raise ValueError("it must contain tensors by name")
-    except Exception as error:  # pickle, torch, timm and safetensors raise their own classes
-        reason = str(error).split("\n")[0]
-        raise ValueError(
-            f"{file} is not a state dict saved with torch.save(model.state_dict(), …): {reason}"
-        ) from error
-    if all(key.startswith("model.") for key in state):  # saved from a TimmTrunk or TorchvisionTrunk
-        state = {key.removeprefix("model."): value for key, value in state.items()}
-    return {_DENSENET_KEY.sub(r"\1\2.", key): value for key, value in state.items()}

@@ -17,7 +17,7 @@ from PIL import Image
 from .. import __version__
 from ..files import write_text
 from .figures.style import PALETTE
-from .run_folders import RunSet, read_runs
+from .run_folders import read_runs
 from .view import image_uri, view
 
 _TEMPLATES = Path(__file__).parent / "templates"
@@ -26,28 +26,25 @@ _SIDE = 96  # pixels of an image of the sheet
 
 def write_report(runs: Sequence[str | Path], path: str | Path) -> Path:
     """Write the report on run folders, or on all run folders below the given folders, and return its path."""
-    path = Path(path)
-    write_text(path, _render(read_runs([Path(run) for run in runs])))
-    return path
-
-
-def _environment() -> Environment:
-    loader = FileSystemLoader(_TEMPLATES)
-    return Environment(loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined)
-
-
-def _render(runs: RunSet) -> str:
-    templates = _environment()
-    templates.globals |= view(runs)
+    path, shown = Path(path), read_runs([Path(run) for run in runs])
     script = (_TEMPLATES / "report.js").read_text()
-    finished = max((run.folder / "summary.json").stat().st_mtime for run in runs.runs)
-    return templates.get_template("report.html.j2").render(
+    finished = max((run.folder / "summary.json").stat().st_mtime for run in shown.runs)
+    templates = _environment()
+    templates.globals |= view(shown)
+    page = templates.get_template("report.html.j2").render(
         palette=PALETTE,
         script=script,
         script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
         finished=datetime.fromtimestamp(finished, timezone.utc).date(),
         version=__version__,
     )
+    write_text(path, page)
+    return path
+
+
+def _environment() -> Environment:
+    loader = FileSystemLoader(_TEMPLATES)
+    return Environment(loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined)
 
 
 def write_sheet(answers: Mapping[str, Any], path: Path) -> Path:

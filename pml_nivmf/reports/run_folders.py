@@ -14,16 +14,13 @@ import numpy as np
 import yaml
 
 _CONFIG = "config.yaml"
-_ARRAYS = {
-    "test_items.npz": ("labels", "neighbours", "similarity", "correct", "counted", "norm"),
-    "thumbnails.npz": ("index", "images", "lowest", "highest", "by_class", "queries"),
-}
+_NOT_SETTINGS = ("general.seed", "general.run_dir", "general.threads")
 Arrays = dict[str, np.ndarray]
 
 
 @dataclass(frozen=True)
 class Run:
-    """A finished run. What the run did not write, or what cannot be read, is empty."""
+    """A finished run. What it did not write is empty."""
 
     folder: Path
     config: dict[str, Any]
@@ -46,14 +43,14 @@ class Group:
 class RunSet:
     """All runs of a report.
 
-    folder: the deepest folder that contains all groups. skipped: how many run folders are not shown, by reason.
-    problems: files that are missing or cannot be read.
+    paths: as given. folder: the deepest one that contains all groups. skipped: how many run folders are not shown, by
+    reason.
     """
 
+    paths: Sequence[Path]
     folder: Path
     groups: list[Group]
     skipped: dict[str, int]
-    problems: list[str]
 
     @property
     def name(self) -> str:
@@ -72,18 +69,34 @@ def lookup(values: Any, path: str) -> Any:
     return values
 
 
+def differing(configs: Sequence[Any], ignore: Sequence[str] = _NOT_SETTINGS, path: str = "") -> dict[str, list[Any]]:
+    """The values in which configurations differ, by dotted key; a missing value is None.
+
+    Objects {ClassName: arguments} of different classes are one difference, not one for each argument.
+    """
+    if path in ignore or all(config == configs[0] for config in configs):
+        return {}
+    if not all(isinstance(config, dict) for config in configs):
+        return {path: list(configs)}
+    names = dict.fromkeys(name for config in configs for name in config)
+    if len(names) > 1 and all(len(config) == 1 for config in configs):
+        return {path: list(configs)}
+    result: dict[str, list[Any]] = {}
+    for name in names:
+        result |= differing([config.get(name) for config in configs], ignore, f"{path}.{name}".lstrip("."))
+    return result
+
+
 def read_runs(paths: Sequence[Path]) -> RunSet:
     """Read run folders, or all run folders below the given folders. Runs without test results are only counted."""
-    problems: list[str] = []
     folders = dict.fromkeys(folder.resolve() for path in paths for folder in run_folders_in(path))
-    results = [_read_run(folder, problems) for folder in folders]
+    results = [_read_run(folder) for folder in folders]
     runs = [result for result in results if isinstance(result, Run)]
     skipped = Counter(result for result in results if isinstance(result, str))
     if not runs:
-        reasons = [", ".join(f"{count} {reason}" for reason, count in skipped.items()), *problems]
-        raise ValueError(f"no finished run with test results in {', '.join(map(str, paths))}: {'; '.join(reasons)}")
-    folder, groups = _group(runs)
-    return RunSet(folder, groups, dict(skipped), problems)
+        reasons = ", ".join(f"{count} {reason}" for reason, count in skipped.items())
+        raise ValueError(f"no finished run with test results in {', '.join(map(str, paths))}: {reasons}")
+    return RunSet(paths, *_group(runs), dict(skipped))
 
 
 def run_folders_in(path: Path) -> list[Path]:
@@ -96,49 +109,33 @@ def run_folders_in(path: Path) -> list[Path]:
     return folders
 
 
-def _read_run(folder: Path, problems: list[str]) -> Run | str:
+def _read_run(folder: Path) -> Run | str:
     """The run, or the reason why it is not shown."""
-    if not (folder / "summary.json").exists():
-        return "unfinished"
-    config, summary = (_read(folder / name, problems) for name in (_CONFIG, "summary.json"))
-    if not config or not summary:
-        return "unreadable"
+    summary = _read(folder / "summary.json")
     if "test" not in summary:
-        return "without test results (trials of a sweep)"
-    has_images = bool(lookup(summary, "uncertainty.pictures.images"))
+        return "without test results (trials of a sweep)" if summary else "unfinished"
     return Run(
         folder,
-        config,
-        summary,
-        environment=_read(folder / "environment.json", problems),
-        history=_read(folder / "history.json", problems, kind=list),
-        items=_read(folder / "test_items.npz", problems) if "uncertainty" in summary else {},
-        images=_read(folder / "thumbnails.npz", problems) if has_images else {},
+        config=_read(folder / _CONFIG),
+        summary=summary,
+        environment=_read(folder / "environment.json"),
+        history=_read(folder / "history.json") or [],
+        items=_read(folder / "test_items.npz"),
+        images=_read(folder / "thumbnails.npz"),
     )
 
 
-def _read(path: Path, problems: list[str], kind: type = dict) -> Any:
-    """The contents of the file; if it is missing or broken, an empty `kind` and one more problem."""
+def _read(path: Path) -> Any:
+    """The contents of the file; empty if the run did not write it."""
+    if not path.exists():
+        return {}
     try:
-        value = _load(path)
-        missing = [name for name in _ARRAYS.get(path.name, ()) if name not in value]
-        if missing:
-            raise ValueError(f"arrays are missing: {', '.join(missing)}")
-        if not isinstance(value, kind):
-            raise ValueError(f"expected a {kind.__name__}, got {type(value).__name__}")
-        return value
-    except FileNotFoundError:
-        problems.append(f"{os.path.relpath(path)} is missing")
-    except (OSError, ValueError, EOFError, yaml.YAMLError, zipfile.BadZipFile) as error:
-        problems.append(f"{os.path.relpath(path)} cannot be read: {' '.join(str(error).split())}")
-    return kind()
-
-
-def _load(path: Path) -> Any:
-    if path.suffix == ".npz":
-        with np.load(path, allow_pickle=False) as archive:
-            return dict(archive)
-    return (yaml.safe_load if path.suffix == ".yaml" else json.loads)(path.read_text())
+        if path.suffix == ".npz":
+            with np.load(path, allow_pickle=False) as archive:
+                return dict(archive)
+        return (yaml.safe_load if path.suffix == ".yaml" else json.loads)(path.read_text())
+    except (ValueError, EOFError, yaml.YAMLError, zipfile.BadZipFile) as error:
+        raise ValueError(f"{path} cannot be read: {error}") from error
 
 
 def _natural(path: Path) -> list[float | str]:

@@ -14,7 +14,7 @@ from scipy.stats import t as student_t
 
 from ..files import finite
 from ..metrics import DIVERSITY_METRICS, lower_is_better
-from .run_folders import Group
+from .run_folders import Group, lookup
 
 # Metrics shown first, in this order, if they were computed.
 _FIRST = ("recall_at_1", "precision_at_1", "mean_average_precision_at_r", "NMI")
@@ -218,7 +218,7 @@ def search_markdown(losses: Sequence[dict[str, Any]]) -> str:
 class Column(NamedTuple):
     """A column of a table of the page.
 
-    path: of the number in the summaries, such as test.recall_at_1; `*` is every key, over which numbers are averaged.
+    path: of the number in the summaries, such as test.recall_at_1.
     group: a title above columns that belong together. ranked: whether the best estimate is bold.
     """
 
@@ -244,12 +244,4 @@ def as_view(groups: Sequence[Group], columns: Sequence[Column]) -> dict[str, Any
 
 
 def _estimate(group: Group, column: Column) -> Estimate:
-    numbers = [_numbers(run.summary, column.path.split(".")) for run in group.runs]
-    return Estimate.of([statistics.fmean(of_run) if of_run else None for of_run in numbers], column.percent)
-
-
-def _numbers(value: Any, keys: Sequence[str]) -> list[float]:
-    if keys and isinstance(value, dict):
-        entries = value.values() if keys[0] == "*" else [value.get(keys[0])]
-        return [number for entry in entries for number in _numbers(entry, keys[1:])]
-    return [number for number in (value if isinstance(value, list) else [value]) if number is not None]
+    return Estimate.of([lookup(run.summary, column.path) for run in group.runs], column.percent)

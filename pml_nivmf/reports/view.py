@@ -2,19 +2,26 @@
 
 import base64
 import io
+import json
 import math
+import os
+import shlex
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
+import yaml
 from matplotlib.figure import Figure
 from PIL import Image
 
-from . import settings, tables
+from . import tables
 from .figures import runs as figures
 from .figures.style import inline_svg
-from .run_folders import Group, Run, RunSet, lookup
+from .run_folders import Group, Run, RunSet, differing, lookup
 from .tables import Row, best_loss, in_percent, ordered_metrics, short_name, summarise
+
+_VERSIONS = ("pml_nivmf", "git_commit", "python", "platform", "cuda")
 
 
 def view(runs: RunSet) -> dict[str, Any]:
@@ -36,16 +43,19 @@ def view(runs: RunSet) -> dict[str, Any]:
         "degradation": _degradation(degraded),
         "with_images": [group for group in runs.groups if group.runs[0].images and group.runs[0].items],
         "distinct": _distinct,
-        "settings": settings,
+        "environment": environment(runs),
+        "commands": commands(runs),
+        "differing": differing,
+        "described": described,
         "tables": tables,
         "image_uri": image_uri,
+        "as_yaml": partial(yaml.safe_dump, sort_keys=False, allow_unicode=True),
     }
 
 
 def _main_metric(rows: Sequence[Row]) -> dict[str, Any]:
-    """The first metric that all losses have, usually R@1; its estimates, and the best."""
-    metrics = ordered_metrics(rows)
-    metric = next((name for name in metrics if all(name in row.metrics for row in rows)), metrics[0])
+    """The most important metric, usually R@1; its estimates, and the best."""
+    metric = ordered_metrics(rows)[0]
     estimates = {row.loss: row.metrics[metric] for row in rows if metric in row.metrics}
     estimates = {name: estimate for name, estimate in estimates.items() if not math.isnan(estimate.mean)}
     return {"metric": metric, "estimates": estimates, "best": best_loss(rows, metric)}
@@ -130,7 +140,7 @@ def _kinds(run: Run) -> dict[str, Any]:
 def _distinct(groups: Sequence[Group], path: str) -> list[str]:
     """The different values at a path such as config.general.epochs or summary.selected_by, as text."""
     values = [lookup(vars(run), path) for group in groups for run in group.runs]
-    return list(dict.fromkeys(settings.described(value) for value in values if value is not None))
+    return list(dict.fromkeys(described(value) for value in values if value is not None))
 
 
 def image_uri(pixels: np.ndarray) -> str:
@@ -139,3 +149,28 @@ def image_uri(pixels: np.ndarray) -> str:
     buffer = io.BytesIO()
     Image.fromarray(shaped).save(buffer, kind, optimize=True, quality=85)
     return f"data:image/{kind};base64,{base64.b64encode(buffer.getvalue()).decode()}"
+
+
+def environment(runs: RunSet) -> dict[str, list[Any]]:
+    """The different values of each version, by name."""
+    environments = [run.environment for run in runs.runs]
+    records = [{name: e.get(name) for name in _VERSIONS} | e.get("packages", {}) for e in environments]
+    names = dict.fromkeys(name for record in records for name in record)
+    versions = {name: list(dict.fromkeys(record.get(name) for record in records)) for name in names}
+    return {name: values for name, values in versions.items() if values != [None]}
+
+
+def commands(runs: RunSet) -> dict[str, Any]:
+    """The commands that made the runs, that repeat one run, and that make this page."""
+    recorded = list(dict.fromkeys(run.environment["command"] for run in runs.runs if "command" in run.environment))
+    page = shlex.join(["pml-nivmf", "report", *map(os.path.relpath, runs.paths)])
+    return {"recorded": recorded, "one_run": "pml-nivmf run config.yaml general.run_dir=again", "page": page}
+
+
+def described(value: Any) -> str:
+    """A setting in a sentence. {ClassName: {argument: value}} becomes ClassName (argument: value)."""
+    if not isinstance(value, dict):
+        return "–" if value is None else value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    entries = {key: described(entry) for key, entry in value.items()}
+    texts = [f"{key} ({text})" if isinstance(value[key], dict) else f"{key}: {text}" for key, text in entries.items()]
+    return ", ".join(text.removesuffix(" ()") for text in texts)

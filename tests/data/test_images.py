@@ -6,7 +6,7 @@ import torch
 from PIL import Image
 from torchvision import transforms as T
 
-from pml_nivmf.data.images import ImagePaths, RandomShift, photo_splits, thumbnail
+from pml_nivmf.data.images import ImagePaths, grey_splits, photo_splits, thumbnail
 from pml_nivmf.data.splits import Source
 
 from .fakes import write_image
@@ -60,14 +60,14 @@ def test_augmentation_follows_torch_s_generator():
     assert not torch.equal(first, second)
 
 
-def test_random_shift_moves_by_up_to_its_pixels():
-    image = torch.zeros(1, 9, 9)
-    image[0, 4, 4] = 1
-    places = {tuple(RandomShift(2)(image).nonzero()[0, 1:].tolist()) for _ in range(400)}
+def test_grey_images_move_by_up_to_the_shift():
+    image = torch.zeros(8, 1, 9, 9)
+    image[:, 0, 4, 4] = 1
+    source = Source(image, torch.arange(8))
+    train = grey_splits(source, source, 2, validation_share=0, seed=0).train
+    places = {tuple(train[0][0].nonzero()[0, 1:].tolist()) for _ in range(400)}
     assert places == {(row, column) for row in range(2, 7) for column in range(2, 7)}
-    assert torch.equal(RandomShift(0)(image), image)
-    corner = image.roll((-4, -4), (1, 2))
-    assert {float(RandomShift(2)(corner).sum()) for _ in range(100)} == {0.0, 1.0}  # moved out, not wrapped around
+    assert torch.equal(grey_splits(source, source, 0, validation_share=0, seed=0).train[0][0], image[0])
 
 
 def test_thumbnails_of_grey_images_are_their_bytes():

@@ -42,11 +42,10 @@ def test_a_seed_holds_out_the_classes_that_results_were_computed_with(seed, clas
     assert torch.equal(before, torch.get_rng_state())
 
 
-@pytest.mark.parametrize("share", [0, 1, 1.5, -0.1, True, False, None, "0.5", float("nan")])
+@pytest.mark.parametrize("share", [1.5, -0.1, True, None, "0.5", float("nan")])
 def test_invalid_shares(share):
-    if type(share) is not int or share:
-        with pytest.raises(ValueError, match=r"validation_share must be between 0 and 1.* got"):
-            hold_out_classes(LABELS, share, seed=0)
+    with pytest.raises(ValueError, match=r"validation_share must be at .* got"):
+        hold_out_classes(LABELS, share, seed=0)
 
 
 def test_too_few_classes_and_invalid_seeds():

@@ -7,7 +7,14 @@ import torch
 from scipy.special import ive
 from torch.nn import functional as F
 
-from pml_nivmf.inference.mixture import ImageIndex, Parameters, candidate_scores, class_scores, make_components
+from pml_nivmf.inference.mixture import (
+    Parameters,
+    candidate_scores,
+    class_scores,
+    make_components,
+    make_index,
+    nearest_images,
+)
 from tests.inference.galleries import draw
 
 PARAMETERS = Parameters(image=7.0, mean=5.0, exponent=0.5, size_offset=1.5)
@@ -57,7 +64,7 @@ def test_candidates_that_are_all_images_give_the_same_scores(data):
     pytest.importorskip("faiss")
     queries, images, classes, sharpness = (part.float() if part.is_floating_point() else part for part in data)
     components = make_components(images, classes, 7, PARAMETERS)
-    cosines, rows = ImageIndex("Flat", images).search(queries)
+    cosines, rows = nearest_images(make_index("Flat", images), queries)
     exact = class_scores(queries, components, sharpness)
     torch.testing.assert_close(candidate_scores(queries, components, sharpness, cosines, rows), exact)
     padded = torch.cat([rows, torch.full((5, 1), -1)], dim=1)  # faiss's mark for no result
@@ -70,7 +77,7 @@ def test_few_candidates_give_similar_probabilities():
     embeddings, labels, _ = draw(classes=20, per_class=40)
     images = F.normalize(embeddings)
     components = make_components(images, labels, 20, PARAMETERS._replace(image=5.0, mean=10.0, size_offset=0.0))
-    cosines, rows = ImageIndex("Flat", images).search(images[::40])
+    cosines, rows = nearest_images(make_index("Flat", images), images[::40])
     exact = class_scores(images[::40], components, torch.ones(20)).softmax(1)
     few = candidate_scores(images[::40], components, torch.ones(20), cosines[:, :40], rows[:, :40]).softmax(1)
     assert float(0.5 * (few - exact).abs().sum(1).mean()) < 0.05

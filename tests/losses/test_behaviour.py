@@ -157,9 +157,9 @@ BAD_BATCHES = {
     "rank": (lambda e, y: (e[:, :, None], y), SHAPE),
     "empty": (lambda e, y: (e[:0], y[:0]), SHAPE),
     "integer embeddings": (lambda e, y: (e.long(), y), SHAPE),
-    "nan": (lambda e, y: (_with(e, 4, float("nan")), y), "NaN, first in row 4"),
-    "inf": (lambda e, y: (_with(e, 7, float("inf")), y), "infinity, first in row 7"),
-    "huge": (lambda e, y: (_with(e, 2, 1e25), y), "norm of row 2 is too large"),
+    "nan": (lambda e, y: (_with(e, 4, float("nan")), y), "hold NaN, .* first in row 4"),
+    "inf": (lambda e, y: (_with(e, 7, float("inf")), y), "infinity .* first in row 7"),
+    "huge": (lambda e, y: (_with(e, 2, 1e25), y), "too large to be squared, first in row 2"),
     "lengths": (lambda e, y: (e, y[:-1]), "Number of embeddings must equal number of labels"),
 }
 
@@ -180,7 +180,7 @@ def test_bad_batches_are_named_and_change_nothing(make, case, batch):
 def test_norms_that_overflow_once_scaled_are_named(batch):
     loss = NonIsotropicVMFLoss(C, M, embedding_scale=100.0)
     assert torch.isfinite(loss(_with(batch[0], 2, 1e16), batch[1]))
-    with pytest.raises(ValueError, match="norm of row 2 is too large"):
+    with pytest.raises(ValueError, match="too large to be squared, first in row 2"):
         loss(_with(batch[0], 2, 1e18), batch[1])
 
 
@@ -208,9 +208,9 @@ def test_bad_options_are_named(options, message):
 def test_joint_refuses_what_it_cannot_share():
     ours = NonIsotropicVMFLoss(C, M)
     before = ours.proxies
-    with pytest.raises(ValueError, match=r"guidance has shape \(6, 16\), probabilistic \(5, 16\)"):
+    with pytest.raises(ValueError, match=r"guidance needs `proxies` of shape \(5, 16\), .* got .*\[6, 16\]"):
         JointProxyLoss(ours, pml_losses.ProxyAnchorLoss(C + 1, M))
-    with pytest.raises(TypeError, match="guidance must have a parameter `proxies`"):
+    with pytest.raises(ValueError, match=r"guidance needs `proxies` .* got None"):
         JointProxyLoss(ours, pml_losses.ArcFaceLoss(C, M))
     with pytest.raises(TypeError, match="got ProxyAnchorLoss"):
         JointProxyLoss(pml_losses.ProxyAnchorLoss(C, M), pml_losses.ProxyAnchorLoss(C, M))

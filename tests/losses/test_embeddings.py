@@ -14,7 +14,6 @@ from pml_nivmf.losses import (
     JointProxyLoss,
     NonIsotropicVMFLoss,
     VMFProxyLoss,
-    calibrate_head,
     move_scale_to_head,
     warm_start_from_loader,
 )
@@ -112,20 +111,6 @@ def test_starting_norm_is_an_option(make):
         assert mean_scaled_norm(loss, embeddings) == pytest.approx(per_dim * M, rel=1e-5)
         spreads.append(loss.get_logits(embeddings).std(dim=1).mean().item())
     assert max(spreads) < 1.5 * min(spreads)
-
-
-def test_head_calibration():
-    head, features = nn.Linear(20, 64), torch.randn(100, 20)
-    directions = F.normalize(head(features), dim=1)
-    calibrate_head(head, features)
-    assert head(features).norm(dim=1).mean().item() == pytest.approx(4 * 64, rel=1e-4)
-    torch.testing.assert_close(F.normalize(head(features), dim=1), directions)
-    calibrate_head(head, features, target_norm=3.0)
-    assert head(features).norm(dim=1).mean().item() == pytest.approx(3, rel=1e-4)
-    with pytest.raises(ValueError, match="target_norm must be a positive number, got 0"):
-        calibrate_head(head, features, target_norm=0)
-    with pytest.raises(ValueError, match=r"mean norm of the outputs must be a positive number, got 0\.0"):
-        calibrate_head(nn.Linear(20, 8, bias=False), torch.zeros(3, 20))
 
 
 @pytest.mark.parametrize("joint", [False, True])

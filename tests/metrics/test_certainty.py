@@ -103,7 +103,7 @@ def test_spearman_of_a_degradation():
     ties = np.random.default_rng(0).integers(0, 4, (2, 30))
     ranks = [stats.rankdata(values) for values in ties]
     assert spearman_correlation(*ties) == pytest.approx(np.corrcoef(*ranks)[0, 1])
-    with pytest.raises(ValueError, match="one entry for each of 50 items, got 49"):
+    with pytest.raises(ValueError, match=r"shape \(50,\), got \(49,\)"):
         spearman_correlation(strength, strength[1:])
     with pytest.raises(UndefinedMetricError, match="all numbers of one list are equal"):
         spearman_correlation(strength, torch.ones(50))
@@ -111,7 +111,7 @@ def test_spearman_of_a_degradation():
 
 def test_share_less_certain():
     assert share_less_certain([3.0, 3.0, 3.0, 3.0], [1.0, 2.0, 3.0, 4.0]) == 0.5
-    with pytest.raises(ValueError, match="one entry for each of 2 items, got 1"):
+    with pytest.raises(ValueError, match=r"shape \(2,\), got \(1,\)"):
         share_less_certain([1.0, 2.0], [1.0])
 
 
@@ -120,11 +120,10 @@ def test_share_less_certain():
     [
         ([1.0, math.nan, math.inf], [True, False, True], "certainty must not contain NaN or infinity, found in row 1"),
         ([1.0, 2.0], [1.0, math.nan], "correct must not contain NaN or infinity, found in row 1"),
-        ([1.0, 2.0], [True], "correct must have one entry for each of 2 items, got 1"),
+        ([1.0, 2.0], [True], r"correct must have shape \(2,\), got \(1,\)"),
         ([1.0, 2.0], [0, 2], "correct must be true or false, 1 or 0"),
-        ([], [], r"at least one item, got \(0,\)"),
+        ([], [], r"must have shape \(items,\), got \(0,\)"),
         ([[1.0, 2.0]], [[True, False]], r"must have shape \(items,\)"),
-        (["high", "low"], [True, False], r"certainty must contain numbers, got \['high', 'low'\]"),
     ],
 )
 def test_invalid_input(scores, correct, message):

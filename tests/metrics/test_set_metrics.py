@@ -96,8 +96,8 @@ def test_embedding_scale_affects_ppk_only():
 def test_computed_only_if_included():
     assert set(ProbabilisticAccuracyCalculator(device="cpu").get_curr_metrics()).isdisjoint(ALL)
     x, y = data()
-    chosen = calculator(("certainty_auroc", "recall_at_coverage_33_ppk", "recall_at_1"))
-    assert set(chosen.get_accuracy(x, y)) == {"certainty_auroc", "recall_at_coverage_33_ppk", "recall_at_1"}
+    chosen = calculator(("certainty_auroc", "recall_at_coverage_90_ppk", "recall_at_1"))
+    assert set(chosen.get_accuracy(x, y)) == {"certainty_auroc", "recall_at_coverage_90_ppk", "recall_at_1"}
     assert set(chosen.get_accuracy(x, y, include=("certainty_auroc",))) == {"certainty_auroc"}
 
 

@@ -79,15 +79,6 @@ def test_a_stage_must_exist():
         TimmTrunk("test_resnet", pretrained=False, from_stage="layer9")
 
 
-def test_old_densenet_keys(tmp_path):
-    old = "features.denseblock1.denselayer1.norm.1.weight"
-    state = TorchvisionTrunk("densenet121", pretrained=False).model.state_dict()
-    state[old] = state.pop("features.denseblock1.denselayer1.norm1.weight") + 1
-    torch.save(state, tmp_path / "densenet.pth")
-    again = TorchvisionTrunk("densenet121", weights_file=tmp_path / "densenet.pth").model
-    assert torch.equal(again.features.denseblock1.denselayer1.norm1.weight, state[old])
-
-
 @pytest.mark.parametrize(("name", "size", "source"), [("googlenet", 64, "file"), ("inception_v3", 75, "library")])
 def test_side_classifiers_are_removed_and_inputs_converted(tmp_path, monkeypatch, name, size, source):
     full = torchvision_models.get_model(name, aux_logits=True, transform_input=True, init_weights=False).eval()
@@ -133,7 +124,7 @@ def test_weights_that_do_not_fit(tmp_path):
         ({**state, first: torch.zeros(3)}, f"size mismatch for {first}"),
     ):
         torch.save(content, tmp_path / "weights.pth")
-        with pytest.raises(ValueError, match=rf"weights\.pth does not fit: .*{message}"):
+        with pytest.raises(ValueError, match=rf"cannot load .*weights\.pth: .*{message}"):
             TimmTrunk("test_resnet", weights_file=tmp_path / "weights.pth")
 
 
@@ -150,7 +141,7 @@ def test_files_that_are_not_state_dicts(tmp_path, capsys):
     (tmp_path / "pickle.pth").write_bytes(pickle.dumps({"a": Payload()}, protocol=2))
     (tmp_path / "cut.safetensors").write_bytes(b"\x10\x00")
     for file in tmp_path.iterdir():
-        with pytest.raises(ValueError, match=rf"{file.name} is not a state dict"):
+        with pytest.raises(ValueError, match=rf"cannot load the state dict .*{file.name}: "):
             TimmTrunk("test_resnet", weights_file=file)
     assert "pickled code ran" not in capsys.readouterr().out
     with pytest.raises(FileNotFoundError, match=r"nowhere\.pth' does not exist"):
@@ -161,8 +152,7 @@ def test_files_that_are_not_state_dicts(tmp_path, capsys):
     ("build", "message"),
     [
         (lambda: TimmTrunk("resnet5O", pretrained=False), "timm has no model 'resnet5O': did you mean .*resnet50"),
-        (lambda: TorchvisionTrunk("googlnet"), "torchvision has no model 'googlnet': did you mean 'googlenet'"),
-        (lambda: TorchvisionTrunk(pretrained="IMAGENET1K_V9"), "no weights 'IMAGENET1K_V9' of googlenet"),
+        (lambda: TorchvisionTrunk("googlnet"), "Unknown model googlnet"),
         (lambda: TimmTrunk("resnet18", pretrained=False, num_classes=10), "TimmTrunk does not take num_classes"),
         (lambda: TimmTrunk("resnet18", checkpoint_path="file.pth"), "does not take checkpoint_path: .*weights_file"),
     ],
@@ -232,7 +222,6 @@ def test_conv_net(depth, pooling):
     [
         (lambda: ConvNet(width=3), "width must be an integer of at least 4, got 3"),
         (lambda: ConvNet(pooling="mean"), "pooling must be one of max, avg, got 'mean'"),
-        (lambda: Identity(5)(torch.rand(3, 4)), r"shape \(batch, 5\), got \(3, 4\)"),
         (lambda: EmbeddingHead(6, -2), "embedding_size must be an integer of at least 1, got -2"),
     ],
 )

@@ -58,7 +58,8 @@ def uncertainty(images: bool, seed: int) -> dict[str, Any]:
     kinds, strengths = (KINDS, STRENGTHS) if images else (["as given"], [1.0])
     one = {"share_less_certain": [0.7] * len(strengths), "spearman": -0.25}
     kind = {"strength": strengths, "recall_at_1": [0.1] * len(strengths), **dict.fromkeys(SCORES, one)}
-    overall = {score: {"share_less_certain": 0.7, "spearman": None} for score in SCORES}
+    overall: dict[str, Any] = {score: {"share_less_certain": 0.7, "spearman": None} for score in SCORES}
+    overall["recall_at_1"] = 0.1
     return {
         "certainty": certainty,
         "degradation": {"items": 40, "recall_at_1": 0.5, "overall": overall, "kinds": dict.fromkeys(kinds, kind)},

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from pml_nivmf.reports.run_folders import read_runs
-from pml_nivmf.reports.settings import commands, described, differing
+from pml_nivmf.reports.run_folders import differing, read_runs
+from pml_nivmf.reports.view import commands, described
 
 from .fake_runs import comparison, write_run
 
@@ -25,23 +25,11 @@ def test_groups_and_names(tmp_path):
     assert [(group.name, len(group.runs)) for group in chosen.groups] == [("proxy_nca", 11), ("el_nivmf", 11)]
 
 
-def test_command_of_the_page(tmp_path, monkeypatch):
-    """It names the folders of groups, or single runs if a group has others."""
-    folder = comparison(tmp_path / "glyphs", artifacts=False)
-    write_run(folder / "third" / "seed-0", {"L2": {}}, artifacts=False)
+def test_commands(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    page = commands(read_runs([folder / "proxy_nca" / "seed-1", folder / "third"]))["page"]
-    assert page == "pml-nivmf report glyphs/proxy_nca/seed-1 glyphs/third"
-    seeds = [folder / "proxy_nca" / f"seed-{seed}" for seed in (0, 1)]
-    page = commands(read_runs([*seeds, folder / "el_nivmf"]))["page"]
-    assert page == "pml-nivmf report glyphs/proxy_nca glyphs/el_nivmf"
-
-
-def test_commands_of_the_runs(tmp_path):
-    command = "pml-nivmf run mine.yaml --plugin mine.py '--plugin=my other.py' general.epochs=2"
-    shown = commands(read_runs([write_run(tmp_path / "run", {"Mine": {}}, command=command, artifacts=False)]))
-    assert shown["recorded"] == [command]
-    assert shown["one_run"] == "pml-nivmf run config.yaml --plugin=mine.py '--plugin=my other.py' general.run_dir=again"
+    command = "pml-nivmf run mine.yaml --plugin mine.py general.epochs=2"
+    shown = commands(read_runs([write_run(tmp_path / "my run", {"Mine": {}}, command=command, artifacts=False)]))
+    assert (shown["recorded"], shown["page"]) == ([command], "pml-nivmf report 'my run'")
 
 
 def test_differences():
@@ -55,9 +43,8 @@ def test_differences():
 @pytest.mark.parametrize(
     ("value", "text"),
     [
-        ({"Glyphs": None}, "Glyphs"),
-        ({"Joint": {"one": {"A": {}}, "two": {"B": {"x": 0.1}}}}, "Joint (one: A, two: B (x: 0.1))"),
-        ({"width": 2, "depth": None}, "{width: 2, depth: –}"),
+        ({"Joint": {"one": {"A": {}}, "two": {"B": {"x": 0.1}}}}, "Joint (one (A), two (B (x: 0.1)))"),
+        ({"width": 2, "depth": None}, "width: 2, depth: –"),
         ([1, True, "a"], '[1, true, "a"]'),
         ("a: b", "a: b"),
     ],

@@ -22,29 +22,18 @@ Scored = tuple[np.ndarray, np.ndarray]  # certainty and correctness, both (queri
 def ablation_bars(scores: Mapping[str, Sequence[float]], metric: str) -> Figure:
     """One bar for the mean of each method, with its standard deviation and each seed as a dot.
 
-    scores: for each method, the percentages of its seeds. If all are high, the axis is broken between 0 and them.
+    scores: for each method, the percentages of its seeds.
     """
-    estimates = [Estimate.of(values, percent=False) for values in scores.values()]
-    lowest, highest = min(map(min, scores.values())), max(map(max, scores.values()))
-    start = math.floor(lowest - (highest - lowest) / 3)
-    limits = [(0, 1), (start, highest + (highest - start) / 4)] if start > highest / 2 else [(0, None)]
     figure = new_figure(0.75 + 0.34 * len(scores))
-    panels = figure.subplots(1, len(limits), sharey=True, squeeze=False, width_ratios=[1, 20][-len(limits) :])[0]
-    for axes, limit in zip(panels, limits, strict=True):
-        for place, (values, estimate) in enumerate(zip(scores.values(), estimates, strict=True)):
-            axes.barh(place, estimate.mean, 0.62, xerr=estimate.deviation, color=(BLUE, 0.55), capsize=3)
-            axes.plot(values, [place] * len(values), "o", color=BLACK, markersize=2.6, alpha=0.6)
-        axes.set_xlim(*limit)
-        axes.grid(axis="y", visible=False)
-    for place, estimate in enumerate(estimates):
+    axes = figure.subplots()
+    for place, values in enumerate(scores.values()):
+        estimate = Estimate.of(values, percent=False)
+        axes.barh(place, estimate.mean, 0.62, xerr=estimate.deviation, color=(BLUE, 0.55), capsize=3)
+        axes.plot(values, [place] * len(values), "o", color=BLACK, markersize=2.6, alpha=0.6)
         text = estimate.parts(digits=1)[0]
         axes.annotate(text, (1.01, place), xycoords=("axes fraction", "data"), va="center", fontsize=8)
-    if len(panels) > 1:  # slashes in the gap
-        panels[0].set_xticks([0])
-        panels[0].annotate("//", (1.3, 0), xycoords="axes fraction", ha="center", va="center")
-        axes.spines["left"].set_visible(False)
-        axes.tick_params(left=False)
-    axes.set(yticks=range(len(scores)), yticklabels=list(scores), xlabel=f"{metric} (%)")
+    axes.grid(axis="y", visible=False)
+    axes.set(yticks=range(len(scores)), yticklabels=list(scores), xlabel=f"{metric} (%)", xlim=(0, None))
     axes.invert_yaxis()
     return figure
 
@@ -65,7 +54,7 @@ def training_curves(histories: Mapping[str, Sequence[Sequence[dict[str, Any]]]],
             mean = _line_with_band(axes, epochs, values, name, index)
             if epochs and metric != "train_loss":
                 best = int(np.argmin(mean) if "loss" in metric else np.argmax(mean))
-                axes.plot(epochs[best], mean[best], **series_style(index, marker=True))
+                axes.plot(epochs[best], mean[best], "o", color=series_style(index)["color"])
         axes.set(xlabel="epoch", ylabel=label)
         axes.locator_params(axis="x", integer=True, min_n_ticks=1)
     _legend_below(figure, 5)

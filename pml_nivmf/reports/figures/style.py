@@ -31,7 +31,6 @@ FORMATS = ("png", "svg")
 _CSS_COLOURS = {light: f"var(--{name})" for name, (light, _) in PALETTE.items()}
 _CSS_COLOURS |= {BLACK: "currentColor", STYLE["grid.color"]: "var(--line)"}
 _DASHES = ("-", "--", "-.", ":")
-_MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 
 # A decorator: functions run with STYLE instead of the user's matplotlib settings, which do not change.
 styled = context(STYLE, after_reset=True)
@@ -42,10 +41,9 @@ def new_figure(height: float, width: float = PAGE_WIDTH) -> Figure:
     return Figure(figsize=(width, height))
 
 
-def series_style(index: int, marker: bool = False) -> dict[str, Any]:
-    """Colour, dashes and, if asked for, marker of line number `index`; lines differ in grey, too."""
-    style: dict[str, Any] = {"color": COLOURS[index % len(COLOURS)], "linestyle": _DASHES[index % len(_DASHES)]}
-    return style | {"marker": _MARKERS[index % len(_MARKERS)], "markersize": 5} if marker else style
+def series_style(index: int) -> dict[str, Any]:
+    """Colour and dashes of line number `index`; lines differ in grey, too."""
+    return {"color": COLOURS[index % len(COLOURS)], "linestyle": _DASHES[index % len(_DASHES)]}
 
 
 @styled

@@ -3,8 +3,7 @@
 Values are the paper's where it draws the same: κ = 20 and K = diag(20, 5, 50), and a proxy with κ_p = 10.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import torch
@@ -28,27 +27,25 @@ _PIXELS = 320  # width and height of a sphere
 _TOWARDS = np.array([0.30, -0.24, 0.92])  # from the centre to the viewer: the third axis points almost at the viewer
 
 
-class Panel(NamedTuple):
-    """A sphere with a distribution of three dimensions in double precision."""
-
-    title: str
-    distribution: VonMisesFisher | NonIsotropicVonMisesFisher
+Density = VonMisesFisher | NonIsotropicVonMisesFisher
 
 
 @styled
-def densities_on_sphere(rows: Mapping[str, Sequence[Panel]]) -> Figure:
-    """One sphere for each panel, coloured by its density relative to the maximum.
+def densities_on_sphere(rows: Mapping[str, Mapping[str, Density]]) -> Figure:
+    """One sphere for each distribution, coloured by its density relative to the maximum.
 
+    rows: for each row, distributions of three dimensions in double precision by their titles.
     Lines of latitude and longitude about the third axis are 30° apart; a dot marks the mean direction.
     """
-    columns = max(len(panels) for panels in rows.values())
+    columns = max(len(spheres) for spheres in rows.values())
     figure = new_figure(0.5 + PAGE_WIDTH / columns * 1.12 * len(rows))
     grid = figure.subplots(len(rows), columns, squeeze=False)
-    for axes_of_row, (name, panels) in zip(grid, rows.items(), strict=True):
+    for axes_of_row, (name, spheres) in zip(grid, rows.items(), strict=True):
         for axes in axes_of_row:
             axes.set_axis_off()
-        for axes, panel in zip(axes_of_row, panels, strict=False):
-            image = _draw_sphere(axes, panel)
+        for axes, (title, distribution) in zip(axes_of_row, spheres.items(), strict=False):
+            image = _draw_sphere(axes, distribution)
+            axes.set_title(title)
         place = {"x": -0.04, "y": 0.5, "ha": "right", "va": "center", "transform": axes_of_row[0].transAxes}
         axes_of_row[0].text(s=name, rotation=90, weight="bold", **place)
     bar = figure.colorbar(image, ax=grid, location="bottom", shrink=0.5, aspect=34, pad=0.02)
@@ -56,13 +53,13 @@ def densities_on_sphere(rows: Mapping[str, Sequence[Panel]]) -> Figure:
     return figure
 
 
-def _draw_sphere(axes: Axes, panel: Panel) -> AxesImage:
+def _draw_sphere(axes: Axes, distribution: Density) -> AxesImage:
     view = _view()
     side = np.linspace(-1, 1, _PIXELS)
     across, up = np.meshgrid(side, side)
     depth = np.sqrt(np.clip(1 - across**2 - up**2, 0, None))
     points = np.stack([across, up, depth], axis=-1) @ view
-    log_density = panel.distribution.log_prob(torch.from_numpy(points)).numpy()
+    log_density = distribution.log_prob(torch.from_numpy(points)).numpy()
     density = np.exp(log_density - log_density[across**2 + up**2 <= 1].max())
     image = axes.imshow(density, extent=(-1, 1, -1, 1), origin="lower", cmap=MAP, vmin=0, vmax=1)
     rim = Circle((0, 0), 1.0, facecolor="none", edgecolor="#444444", linewidth=0.8)
@@ -70,9 +67,9 @@ def _draw_sphere(axes: Axes, panel: Panel) -> AxesImage:
     image.set_clip_path(rim)
     _draw_graticule(axes, view)
     _draw_coordinate_axes(axes, view)
-    x, y, _ = view @ panel.distribution.loc.numpy()
+    x, y, _ = view @ distribution.loc.numpy()
     axes.plot(x, y, "o", color="black", markersize=3.2, markeredgecolor="white", markeredgewidth=0.7)
-    axes.set(title=panel.title, xlim=(-1.03, 1.03), ylim=(-1.03, 1.03), aspect="equal")
+    axes.set(xlim=(-1.03, 1.03), ylim=(-1.03, 1.03), aspect="equal")
     return image
 
 
@@ -109,22 +106,23 @@ def _draw_coordinate_axes(axes: Axes, view: np.ndarray) -> None:
 def draw_densities() -> Figure:
     """vMF with three concentrations; nivMF with three K, with the exact and with the paper's normalizer [Fig. 2]."""
     shapes = ((_AHEAD, _K), (_ASIDE, _K), (_ASIDE, (5, 20, 20)))
-    rows = {"vMF": [Panel(rf"$\kappa = {kappa:g}$", _vmf(kappa)) for kappa in (5.0, 20.0, 80.0)]}
+    rows: dict[str, dict[str, Density]] = {}
+    rows["vMF"] = {rf"$\kappa = {kappa:g}$": _vmf(kappa) for kappa in (5.0, 20.0, 80.0)}
     for normalizer, name in (("exact", "nivMF, exact"), ("paper", "nivMF, the paper's")):
-        rows[name] = []
+        rows[name] = {}
         for loc, concentration in shapes:
             density = nivmf(loc, concentration, normalizer)
             place = r"$\mu = x_3$" if loc == _AHEAD else r"$\mu$ off the axes"
             title = f"$K = ${_diagonal(concentration)}\n{place}, total mass {total_mass(density):,.4g}"
-            rows[name].append(Panel(title, density))
+            rows[name][title] = density
     return densities_on_sphere(rows)
 
 
 def draw_vmf_beside_nivmf() -> Figure:
     """A vMF, and nivMFs that are narrow or wide along the first axis, or lie off the axes."""
     shapes = ((_AHEAD, (60, 20, 20)), (_AHEAD, (10, 20, 20)), (_ASIDE, (10, 40, 20)))
-    panels = [Panel(f"nivMF, {_diagonal(concentration)}", nivmf(loc, concentration)) for loc, concentration in shapes]
-    return densities_on_sphere({"": [Panel(r"vMF, $\kappa = 20$", _vmf(20.0)), *panels]})
+    spheres = {f"nivMF, {_diagonal(concentration)}": nivmf(loc, concentration) for loc, concentration in shapes}
+    return densities_on_sphere({"": {r"vMF, $\kappa = 20$": _vmf(20.0), **spheres}})
 
 
 def nivmf(loc: Triple, concentration: Triple, normalizer: str = "exact") -> NonIsotropicVonMisesFisher:
