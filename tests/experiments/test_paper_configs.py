@@ -1,5 +1,7 @@
 """The packaged experiments: they have the paper's settings, and every object can be built."""
 
+from pathlib import Path
+
 import pytest
 import timm
 import torch
@@ -140,8 +142,8 @@ def test_ablation(name, epochs):
     assert rates == pytest.approx([factor * 1e-5 for factor in (5000, 50000, 500)])
     assert first.section.reproduce == {"evaluation.select_on": "test"}
     for plan in plans:
-        corner = plan.config({key: parameter.values[0] for key, parameter in plan.space.items()})
-        registry.build("loss", OmegaConf.to_container(corner.loss), "loss", num_classes=3, embedding_size=128)
+        corner = plan.job(Path(), 0, {key: parameter.values[0] for key, parameter in plan.space.items()}, seed=0)
+        registry.build("loss", OmegaConf.to_container(corner.config.loss), "loss", num_classes=3, embedding_size=128)
 
 
 @pytest.mark.parametrize("name", ["cub", "cars196", "sop", "glyphs", "omniglot", "features"])
