@@ -1,8 +1,8 @@
 """Galleries of unseen classes, next to what people use instead: `python gallery_study.py FOLDER…`.
 
-Every run has its own random galleries (the seed of the run), with queries of the test classes. Baselines choose their
-one setting on the validation classes, by likelihood, with as many images per class. Embeddings can also come from .npz
-files named LOSS-SEED.npz with `validation`, `validation_labels`, `test`, `test_labels` and `test_degraded`.
+Five random galleries of the test classes for every model. Baselines choose their one setting on the validation classes,
+by likelihood, with as many images per class. Embeddings can also come from .npz files named LOSS-SEED.npz with
+`validation`, `validation_labels`, `test`, `test_labels` and `test_degraded`.
 """
 
 import argparse
@@ -20,11 +20,12 @@ from pml_nivmf.data import DegradedItems
 from pml_nivmf.experiments import load_run
 from pml_nivmf.experiments.evaluate import embed_items
 from pml_nivmf.inference import ClassGallery, WithinClassShape
-from pml_nivmf.metrics import certainty_auroc, draw_gallery, posterior_metrics
+from pml_nivmf.metrics import certainty_auroc, draw_gallery, expected_calibration_error, posterior_metrics
 from pml_nivmf.reports.run_folders import run_folders_in
 
 SHOTS = (1, 5, 20, None)
-COLUMNS = ("data", "loss", "seed", "shots", "method", "queries", "accuracy", "nll", "ece", "auroc")
+SPLITS = 5
+COLUMNS = ("data", "loss", "seed", "shots", "method", "queries", "accuracy", "nll", "ece", "ece_noise", "auroc")
 COLUMNS += ("accuracy_at_coverage_80", "known_auroc", "norm_power", "seconds")
 
 
@@ -89,48 +90,65 @@ def best_setting(method, settings, z, shots: int | None, seed: int):
 
 
 def study(path: Path, data: str, loss: str, seed: int):
+    """Rows of one model: metrics over the queries of all splits together, because few queries blur the ECE."""
     z = embeddings_of(path)
     labels = torch.unique(z["test_labels"], return_inverse=True)[1]
     prior = WithinClassShape.from_embeddings(z["validation"], z["validation_labels"])
     for shots in SHOTS:
-        rows, asked = draw_gallery(labels, shots, seed)
-        if shots is not None and len(rows) < 0.9 * shots * len(labels.unique()):
+        if shots is not None and int(torch.bincount(labels).min()) < 1.2 * shots:
             continue  # classes have fewer images
         base = {"data": data, "loss": loss, "seed": seed, "shots": shots or "all"}
-        parts = z["test"][rows], labels[rows], z["test"][asked]
+        draws = [draw_gallery(labels, shots, split) for split in range(SPLITS)]
         for name, (method, settings) in BASELINES.items():
+            if name == "logistic regression" and loss != "proxy_nca":
+                continue  # slow
             setting, start = best_setting(method, settings, z, shots, seed), time.perf_counter()
-            probabilities = method(*parts, setting)
-            if probabilities is not None:
-                row = base | {"method": name, "queries": "whole", "seconds": time.perf_counter() - start}
-                yield row | posterior_metrics(probabilities, labels[asked])
-        gallery, start = ClassGallery(prior), time.perf_counter()
-        gallery.add(*parts[:2])
-        gallery.fit()(parts[2])
-        row = base | {"seconds": time.perf_counter() - start}
-        chosen = gallery.space.fitted.norm_power
-        for name, power in {"gallery": chosen, "gallery, norms ignored": 0.0, "gallery, norms used": 1.0}.items():
-            gallery.space.fitted = gallery.space.fitted._replace(norm_power=power)
+            posteriors = [method(z["test"][rows], labels[rows], z["test"][asked], setting) for rows, asked in draws]
+            if posteriors[0] is not None:
+                row = base | {"method": name, "queries": "whole", "seconds": (time.perf_counter() - start) / SPLITS}
+                yield row | metrics_of(posteriors, labels, draws)
+        galleries, start = [ClassGallery(prior) for _ in draws], time.perf_counter()
+        for gallery, (rows, asked) in zip(galleries, draws, strict=True):
+            gallery.add(z["test"][rows], labels[rows])
+            gallery.fit()(z["test"][asked])
+        row = base | {"seconds": (time.perf_counter() - start) / SPLITS}
+        chosen = [gallery.space.fitted.norm_power for gallery in galleries]
+        for name, powers in {"gallery": chosen, "gallery, norms ignored": [0.0], "gallery, norms used": [1.0]}.items():
             for queries, key in {"whole": "test", "degraded": "test_degraded"}.items():
-                metrics = posterior_metrics(gallery(z[key][asked]), labels[asked])
-                yield row | {"method": name, "queries": queries, "norm_power": power} | metrics
-        yield from unknown(z, labels, rows, asked, prior, seed, base)
+                posteriors = []
+                for gallery, (_, asked), power in zip(galleries, draws, powers * (SPLITS // len(powers)), strict=True):
+                    gallery.space.fitted = gallery.space.fitted._replace(norm_power=power)
+                    posteriors.append(gallery(z[key][asked]))
+                metrics = metrics_of(posteriors, labels, draws)
+                yield row | {"method": name, "queries": queries, "norm_power": sum(powers) / len(powers)} | metrics
+        yield from unknown(z, labels, draws, prior, base)
 
 
-def unknown(z, labels, rows, asked, prior, seed: int, base):
+def metrics_of(posteriors, labels, draws):
+    """With the ECE that a perfectly calibrated posterior would have with as many queries: labels drawn from it."""
+    probabilities = torch.cat([posterior.double() for posterior in posteriors])
+    generator = torch.Generator().manual_seed(0)
+    drawn = [torch.multinomial(probabilities, 1, generator=generator)[:, 0] for _ in range(5)]
+    least = sum(expected_calibration_error(probabilities, simulated) for simulated in drawn) / len(drawn)
+    return posterior_metrics(probabilities, torch.cat([labels[asked] for _, asked in draws])) | {"ece_noise": least}
+
+
+def unknown(z, labels, draws, prior, base):
     """Enrol half of the classes and ask for all."""
-    classes = torch.randperm(int(labels.max()) + 1, generator=torch.Generator().manual_seed(seed))
-    known = torch.isin(labels, classes[: len(classes) // 2])
-    gallery = ClassGallery(prior)
-    gallery.add(z["test"][rows[known[rows]]], labels[rows[known[rows]]])
-    scores = {"gallery": [answer.known for answer in gallery.fit().identify(z["test"][asked])]}
-    scores["largest cosine"] = (F.normalize(z["test"][asked]) @ F.normalize(gallery.embeddings).T).amax(1)
+    scores, enrolled = {"gallery": [], "largest cosine": []}, []
+    for split, (rows, asked) in enumerate(draws):
+        classes = torch.randperm(int(labels.max()) + 1, generator=torch.Generator().manual_seed(split))
+        known = torch.isin(labels, classes[: len(classes) // 2])
+        rows = rows[known[rows]]
+        gallery = ClassGallery(prior)
+        gallery.add(z["test"][rows], labels[rows])
+        scores["gallery"] += [answer.known for answer in gallery.fit().identify(z["test"][asked])]
+        cosines = F.normalize(z["test"][asked]) @ F.normalize(z["test"][rows]).T
+        scores["largest cosine"] += cosines.amax(1).tolist()
+        enrolled.append(known[asked])
     for method, score in scores.items():
-        yield base | {"method": method, "queries": "half unknown", "known_auroc": certainty_auroc(score, known[asked])}
-
-
-def _short(value):
-    return f"{value:.5g}" if isinstance(value, float) else value
+        auroc = certainty_auroc(torch.tensor(score), torch.cat(enrolled))
+        yield base | {"method": method, "queries": "half unknown", "known_auroc": auroc}
 
 
 def main() -> None:

@@ -22,7 +22,7 @@ _BATCH = 64
 
 
 def measure(parts: Parts, embeddings: Tensor, labels: Tensor, shots: Sequence[int]) -> dict[str, float]:
-    """Metrics `gallery_K_shot_NAME` of test items: means over three random galleries with K images per class.
+    """Metrics `gallery_K_shot_NAME` of test items, over the queries to three random galleries with K images per class.
 
     NAME: see `posterior_metrics`; nearest_neighbour is the accuracy of the nearest enrolled image, as a comparison.
     """
@@ -31,7 +31,7 @@ def measure(parts: Parts, embeddings: Tensor, labels: Tensor, shots: Sequence[in
     prior = _prior(parts)
     results: dict[str, float] = {}
     for count in tqdm(shots, desc="galleries", leave=False):
-        runs = []
+        answers = []
         for seed in range(_SEEDS):
             rows, queries = draw_gallery(labels, count, seed)
             gallery = ClassGallery(prior)
@@ -39,9 +39,10 @@ def measure(parts: Parts, embeddings: Tensor, labels: Tensor, shots: Sequence[in
             columns = torch.searchsorted(torch.tensor(gallery.labels), labels[queries].cpu())
             nearest = parts.calculators["test"].knn_func(embeddings[queries], 1, embeddings[rows])[1][:, 0]
             right = (labels[rows.to(nearest.device)[nearest]] == labels[queries]).double()
-            posterior = posterior_metrics(gallery.fit()(embeddings[queries]), columns)
-            runs.append(posterior | {"nearest_neighbour": float(right.mean())})
-        results |= {f"gallery_{count}_shot_{name}": float(np.mean([run[name] for run in runs])) for name in runs[0]}
+            answers.append((gallery.fit()(embeddings[queries]), columns, right))
+        posteriors, columns, right = (torch.cat(tensors) for tensors in zip(*answers, strict=True))
+        metrics = posterior_metrics(posteriors, columns) | {"nearest_neighbour": float(right.mean())}
+        results |= {f"gallery_{count}_shot_{name}": value for name, value in metrics.items()}
     return results
 
 
