@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import math
 import multiprocessing
 import os
 import random
@@ -24,6 +25,7 @@ from pml_nivmf.experiments.build import build_parts
 from pml_nivmf.experiments.config import ConfigError, compose
 
 ROOT = Path(__file__).parents[2]
+PAGE = 4096  # bytes: a file on a tmpfs takes whole pages
 
 
 @pytest.fixture(scope="module")
@@ -158,10 +160,16 @@ def small_disk(folder, size):
         subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
-@pytest.mark.parametrize("size", ["32k", "64k", "88k"])  # from the first epoch to the last
-def test_full_disk(experiment, whole, tmp_path, results, size, capsys):
+def size_on_disk(paths):
+    return sum(math.ceil(path.stat().st_size / PAGE) * PAGE for path in paths)
+
+
+@pytest.mark.parametrize("share", [0.3, 0.7, 1])  # of what the run writes: full in the first epoch, later, at the end
+def test_full_disk(experiment, whole, tmp_path, results, share, capsys):
+    begun = size_on_disk(whole[1] / name for name in ("environment.json", "config.yaml"))
+    rest = size_on_disk(path for path in whole[1].rglob("*") if path.is_file()) - begun
     folder = tmp_path / "disk" / "run"
-    with small_disk(tmp_path / "disk", size):
+    with small_disk(tmp_path / "disk", begun + int(share * rest) - PAGE):
         assert cli.main(["run", experiment, f"general.run_dir={folder}"]) == 1
         error = capsys.readouterr().err
         assert "No space left on device" in error or "disk is full" in error
