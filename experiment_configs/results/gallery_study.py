@@ -1,5 +1,11 @@
 """Galleries of unseen classes, next to what people use instead: `python gallery_study.py FOLDER…`.
 
+The models are those of a search, trained with the settings that it chose (the experiments results/cars196_features and
+results/omniglot need the path of their data):
+
+    pml-nivmf sweep results/glyphs --losses proxy_nca,el_vmf,el_nivmf --reproduce-best 5
+    python gallery_study.py runs/sweeps/results/glyphs
+
 Five random galleries of the test classes for every model. Baselines choose their one setting on the validation classes,
 by likelihood, with as many images per class. Embeddings can also come from .npz files named LOSS-SEED.npz with
 `validation`, `validation_labels`, `test`, `test_labels` and `test_degraded`.
@@ -151,9 +157,20 @@ def unknown(z, labels, draws, prior, base):
         yield base | {"method": method, "queries": "half unknown", "known_auroc": auroc}
 
 
+def loss_and_seed(folder: Path, path: Path):
+    """Of LOSS/…/seed-N or LOSS-N.npz."""
+    if path.suffix == ".npz":
+        return path.stem.rsplit("-", 1)
+    return path.relative_to(folder).parts[0], path.name.removeprefix("seed-")
+
+
+def short(value):
+    return f"{value:.5g}" if isinstance(value, float) else value
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("folders", nargs="+", type=Path, help="DATA/LOSS/seed-N folders of runs, or DATA/LOSS-SEED.npz")
+    parser.add_argument("folders", nargs="+", type=Path, help="with runs in LOSS/…/seed-N, or LOSS-SEED.npz")
     parser.add_argument("--to", type=Path, default=Path(__file__).with_name("galleries.csv"))
     options = parser.parse_args()
     torch.set_num_threads(1)
@@ -163,14 +180,12 @@ def main() -> None:
         done[row["data"], row["loss"], row["seed"]].append(row)
     for folder in options.folders:
         for path in sorted(folder.glob("*.npz")) or run_folders_in(folder):
-            npz = path.suffix == ".npz"
-            loss, seed = path.stem.rsplit("-", 1) if npz else (path.parent.name, path.name.removeprefix("seed-"))
-            if (folder.name, loss, seed) in done:
+            loss, seed = loss_and_seed(folder, path)
+            is_trial = path.is_dir() and not (path / "best.pt").exists()  # of the search
+            if is_trial or (folder.name, loss, seed) in done:
                 continue
             done[folder.name, loss, seed] = list(study(path, folder.name, loss, int(seed)))
-            rows = [
-                {n: f"{v:.5g}" if isinstance(v, float) else v for n, v in r.items()} for rs in done.values() for r in rs
-            ]
+            rows = [{name: short(value) for name, value in row.items()} for rows in done.values() for row in rows]
             with options.to.open("w", newline="") as file:
                 writer = csv.DictWriter(file, COLUMNS, restval="", lineterminator="\n")
                 writer.writeheader()
