@@ -67,10 +67,7 @@ def run(options: argparse.Namespace) -> None:
         print(config.to_yaml(composed.config), end="")
         return
     folder = folders.run_folder(composed, options.experiment, options.overrides)
-    try:
-        _execute(lambda: start(composed.config, folder, options.overwrite), folder, options.plugin)
-    except config.ConfigError as error:
-        raise config.located(error, composed.sources) from error
+    _execute(lambda: start(composed.config, folder, options.overwrite), folder, options.plugin)
 
 
 def _execute(work: Callable[[], dict[str, Any]], folder: Path, plugins: Sequence[str]) -> None:

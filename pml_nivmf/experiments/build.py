@@ -15,7 +15,7 @@ from ..data import DataSplits, class_split
 from ..metrics import ProbabilisticAccuracyCalculator
 from ..models import EmbeddingHead, freeze_batch_norm
 from . import cached_maps, registry
-from .config import Composed, ConfigError, located
+from .config import Composed, ConfigError
 from .distributed import check_batch_size, device_of_rank, first_on_each_machine, seed_everything, synchronised
 from .evaluate import Tester, build_calculators, build_tester, check_metrics
 
@@ -102,17 +102,14 @@ def _plain(config: Any) -> Any:
 
 
 def check_objects(composed: Composed) -> None:
-    """Raise a ConfigError, with the file at fault, for unknown classes, arguments and metrics; build nothing."""
-    try:
-        for path, kind in (_REQUIRED | _OPTIONAL).items():
-            config = OmegaConf.select(composed.config, path)
-            if config or path in _REQUIRED:
-                registry.check(kind, _plain(config), path)
-        check_metrics(_plain(composed.config.evaluation))
-        for key in composed.searches:
-            raise ConfigError(f"{key} is searched: choose a value, or use `pml-nivmf sweep`", key)
-    except ConfigError as error:
-        raise located(error, composed.sources) from None
+    """Raise a ConfigError for unknown classes, arguments and metrics; build nothing."""
+    for path, kind in (_REQUIRED | _OPTIONAL).items():
+        config = OmegaConf.select(composed.config, path)
+        if config or path in _REQUIRED:
+            registry.check(kind, _plain(config), path)
+    check_metrics(_plain(composed.config.evaluation))
+    for key in composed.searches:
+        raise ConfigError(f"{key} is searched: choose a value, or use `pml-nivmf sweep`")
 
 
 def pick_device(name: str) -> torch.device:
@@ -122,8 +119,8 @@ def pick_device(name: str) -> torch.device:
         torch.zeros(1, device=name).item()
     except (RuntimeError, NotImplementedError, AssertionError) as error:
         reason = str(error).splitlines()[0]
-        message = f"general.device: torch cannot use {name!r} here ({reason}); use auto, cpu, cuda or cuda:N"
-        raise ConfigError(message, key="general.device") from error
+        remedy = "use auto, cpu, cuda or cuda:N"
+        raise ConfigError(f"general.device: torch cannot use {name!r} here ({reason}); {remedy}") from error
     return torch.device(name)
 
 
@@ -140,8 +137,8 @@ def _build_data(settings: dict[str, Any]) -> DataSplits:
     if "splits" in dataset:
         data = class_split(data, dataset.get("split"), dataset["splits"])
     if on_validation and len(data.validation) == 0:
-        key, remedy = "evaluation.select_on", "set validation_share, or select_on to last or, as in the paper, to test"
-        raise ConfigError(f"{key}: there are no validation classes: {remedy}", key=key)
+        remedy = "set validation_share, or select_on to last or, as in the paper, to test"
+        raise ConfigError(f"evaluation.select_on: there are no validation classes: {remedy}")
     return data
 
 
@@ -163,31 +160,30 @@ def _build_trunk(settings: dict[str, Any], data: DataSplits, device: torch.devic
 
 def check_trunk(trunk: nn.Module, name: str, shape: tuple[int, ...]) -> None:
     """Refuse a trunk that does not map items of such a shape to (batch, num_features)."""
-    key, expected = "model.trunk", (1, getattr(trunk, "num_features", None))
+    expected = (1, getattr(trunk, "num_features", None))
     try:
         with torch.no_grad():
             actual = tuple(trunk.eval()(torch.zeros(1, *shape)).shape)
     except Exception as error:  # whatever a user's forward raises
         hint = " (for feature vectors use model=features)" if len(shape) == 1 else ""
-        raise ConfigError(f"{key}: {name} cannot take items of shape {shape}{hint}: {error}", key) from error
+        raise ConfigError(f"model.trunk: {name} cannot take items of shape {shape}{hint}: {error}") from error
     trunk.train()
     if actual != expected:
-        raise ConfigError(f"{key}: {name} returns {actual}, expected (1, num_features) = {expected}", key)
+        raise ConfigError(f"model.trunk: {name} returns {actual}, expected (1, num_features) = {expected}")
 
 
 def _build_sampler(settings: dict[str, Any], data: DataSplits) -> Any:
     batch_size, items = settings["general"]["batch_size"], len(data.train)
     if not settings["sampler"]:
         if batch_size > items:
-            message = f"general.batch_size: {batch_size} is more than the {items} training items"
-            raise ConfigError(message, key="general.batch_size")
+            raise ConfigError(f"general.batch_size: {batch_size} is more than the {items} training items")
         return None
     options = {"labels": data.train.labels, "batch_size": batch_size, "length_before_new_iter": max(items, batch_size)}
     try:
         return registry.build("sampler", settings["sampler"], "sampler", **options)
     except ConfigError as error:  # PML's assertions contain no numbers
         numbers = f"general.batch_size is {batch_size}, and there are {data.num_classes} training classes"
-        raise ConfigError(f"{error} ({numbers})", key=error.key) from error
+        raise ConfigError(f"{error} ({numbers})") from error
 
 
 # Optimizers: separate rates for trunk, head, proxies, concentrations and temperature ------------------------------

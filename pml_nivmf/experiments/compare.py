@@ -25,7 +25,7 @@ from ..files import write_json, write_text
 from ..reports import tables
 from . import own_images, registry, run
 from .build import check_objects, compute_maps
-from .config import COMMAND_LINE, Composed, ConfigError, compose, differences, loss_class, parse_saved
+from .config import Composed, ConfigError, compose, differences, loss_class, parse_saved
 from .folders import short_override
 
 
@@ -76,7 +76,7 @@ def overrides_of_losses(first: Composed, losses: Sequence[str], overrides: Seque
     if len({Path(name).stem for name in names}) < len(names):
         raise ConfigError(f"two losses go by one name: {', '.join(names)}")
     classes = {name: loss_class(name) for name in names}
-    targets = [(text, target_class(text, classes.values(), COMMAND_LINE)) for text in overrides]
+    targets = [(text, target_class(text, classes.values(), "command line")) for text in overrides]
     return {name: [text for text, target in targets if target in (None, classes[name])] for name in names}
 
 

@@ -23,22 +23,20 @@ from ..reports.run_folders import differing
 from .schema import GROUPS, SETTINGS, ExperimentConfig
 from .schema import ConfigError as ConfigError  # for all who read configurations
 
-COMMAND_LINE = "command line"
 OVERRIDE, DELETE, SEARCH = "~OVERRIDE~", "~DELETE~", "~SEARCH~"
 YAML = (".yaml", ".yml")
 # Where and how a run is computed. It may be resumed with these changed; with others it would be another run.
 MACHINE = ("general.run_dir", "general.threads", "general.device", "general.num_workers")
 _REFERENCE = re.compile(r"\$\{\w+(\.\w+)*\}")
-_Layer = tuple[str, dict[str, Any]]  # source and values
+_Layer = dict[str, Any]
 
 
 @dataclass
 class Composed:
-    """A checked configuration, where it comes from, and the other keys of an experiment's file."""
+    """A checked configuration, and the other keys of an experiment's file."""
 
     loss_variant: str
     config: DictConfig
-    sources: dict[str, str]  # dotted key -> file that set it last
     searches: dict[str, Any]  # dotted key -> space of key~SEARCH~
     description: str = ""
     compare: list[str] = field(default_factory=list)  # losses, values of a key (KEY=VALUE,VALUE,…) and number of seeds
@@ -49,16 +47,6 @@ class Composed:
 
 
 _OPTIONS = ("description", "compare", "vary", "seeds", "sweep", "fit")
-
-
-def located(error: ConfigError, sources: dict[str, str]) -> ConfigError:
-    """The same error, preceded by the file that set the key at fault."""
-    if error.key is None:
-        return error
-    key = error.key.partition("[")[0]
-    while key and key not in sources:
-        key = key.rpartition(".")[0]
-    return ConfigError(f"{sources.get(key, 'defaults')}: {error}")
 
 
 def config_folder() -> Path:
@@ -77,14 +65,14 @@ def variants(group: str) -> dict[str, Path]:
     return {name.as_posix(): path for name, path in zip(names, paths, strict=True) if name.parts[0] not in GROUPS}
 
 
-def find_variant(group: str, name: str, source: str = COMMAND_LINE) -> Path:
+def find_variant(group: str, name: str) -> Path:
     """The file of a variant or an experiment, by name or by a user's path."""
     if name.endswith(YAML):
         if not Path(name).exists():
-            raise ConfigError(f"{source}: {group}: there is no file {name}")
+            raise ConfigError(f"{group}: there is no file {name}")
         return Path(name)
     if name not in variants(group):
-        raise ConfigError(f"{source}: unknown {group} {name!r}{nearest(name, variants(group))}")
+        raise ConfigError(f"unknown {group} {name!r}{nearest(name, variants(group))}")
     return variants(group)[name]
 
 
@@ -118,67 +106,60 @@ def _mapping(value: Any, where: str) -> dict[str, Any]:
 def compose(name_or_path: str, overrides: Sequence[str] = ()) -> Composed:
     """The configuration of an experiment, by name or by path of a YAML file, with command-line overrides."""
     experiments = _with_bases(name_or_path)
-    source, options = experiments[-1][0], dict[str, Any]()
-    for _, experiment in experiments:
+    options: dict[str, Any] = {}
+    for experiment in experiments:
         options |= {key: experiment.pop(key) for key in _OPTIONS if key in experiment}
-    per_loss = [(file, experiment.pop("per_loss", {})) for file, experiment in experiments]
-    command_line = [(COMMAND_LINE, _parse_override(text)) for text in overrides]
+    per_loss = [_mapping(experiment.pop("per_loss", {}), "per_loss") for experiment in experiments]
+    _read_names("loss", [name for sections in per_loss for name in sections])
+    command_line = [_parse_override(text) for text in overrides]
     loss = _variants([*experiments, *command_line])["loss"][-1]
-    layers = [*experiments, *(_section_of(loss, sections, file) for file, sections in per_loss), *command_line]
+    sections_of_loss = [_mapping(sections.get(loss), f"per_loss.{loss}") for sections in per_loss]
+    layers = [*experiments, *sections_of_loss, *command_line]
     chosen = _variants(layers)
-    composed = Composed(chosen["loss"][-1], *_checked([*_files(chosen, source), *layers]), **options)
-    composed.compare = _read_names("loss", composed.compare, f"{source}: compare")
-    check_count(f"{source}: seeds", composed.seeds)
+    composed = Composed(chosen["loss"][-1], *_checked([*_files(chosen), *layers]), **options)
+    composed.compare = _read_names("loss", composed.compare)
+    check_count("seeds", composed.seeds)
     return composed
 
 
-def _with_bases(name_or_path: str, source: str = COMMAND_LINE) -> list[_Layer]:
+def _with_bases(name_or_path: str) -> list[_Layer]:
     """The experiment's file, preceded by the file of its base, and so on."""
-    path = find_variant("experiment", name_or_path, source)
-    experiment = load(path)
+    experiment = load(find_variant("experiment", name_or_path))
     base = experiment.pop("base", None)
-    return [*([] if base is None else _with_bases(str(base), f"{path}: base")), (str(path), experiment)]
-
-
-def _section_of(loss: str, sections: Any, source: str) -> _Layer:
-    """The section of `per_loss` for the chosen loss."""
-    sections = _mapping(sections, f"{source}: per_loss")
-    _read_names("loss", list(sections), f"{source}: per_loss")
-    return f"{source}: per_loss.{loss}", _mapping(sections.get(loss), f"{source}: per_loss.{loss}")
+    return [*([] if base is None else _with_bases(str(base))), experiment]
 
 
 def _variants(layers: Sequence[_Layer], default: Sequence[str] = ("default",)) -> dict[str, list[str]]:
     """The variants of each group in the order of merging; the last layer that names some of a group chooses them."""
     chosen = {group: [*default] for group in GROUPS}
-    for source, values in layers:
-        for group, names in _mapping(values.get("groups"), f"{source}: groups").items():
+    for values in layers:
+        for group, names in _mapping(values.get("groups"), "groups").items():
             if group not in GROUPS:
-                raise ConfigError(f"{source}: unknown key 'groups.{group}'{nearest(str(group), GROUPS)}")
-            chosen[group] = [*default, *_read_names(group, names, source)]
+                raise ConfigError(f"unknown key 'groups.{group}'{nearest(str(group), GROUPS)}")
+            chosen[group] = [*default, *_read_names(group, names)]
     return chosen
 
 
-def _files(chosen: dict[str, list[str]], source: str) -> list[_Layer]:
-    files = [(group, find_variant(group, name, source)) for group in GROUPS for name in chosen[group]]
-    return [(str(file), {group: load(file)}) for group, file in files]
+def _files(chosen: dict[str, list[str]]) -> list[_Layer]:
+    return [{group: load(find_variant(group, name))} for group in GROUPS for name in chosen[group]]
 
 
-def _read_names(group: str, names: Any, source: str) -> list[str]:
+def _read_names(group: str, names: Any) -> list[str]:
     """One name or a list of names of existing variants."""
     names = [names] if isinstance(names, str) else names
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise ConfigError(f"{source}: expected the name of a {group} or a list of names, got {names!r}")
+        raise ConfigError(f"expected the name of a {group} or a list of names, got {names!r}")
     for name in names:
-        find_variant(group, name, source)
+        find_variant(group, name)
     return names
 
 
-def _parse_override(text: str) -> dict[str, Any]:
+def _parse_override(text: str) -> _Layer:
     """`a.b=1` as {a: {b: 1}}, and the choice of a variant, `loss=cos`, as {groups: {loss: cos}}."""
     key, equals, value_text = text.partition("=")
     if not equals and not key.endswith(DELETE):
-        raise ConfigError(f"{COMMAND_LINE}: expected key=value or key{DELETE}, got {text!r}")
-    value = _parse(f"value: {value_text}", f"{COMMAND_LINE}: {text!r}")["value"]
+        raise ConfigError(f"expected key=value or key{DELETE}, got {text!r}")
+    value = _parse(f"value: {value_text}", repr(text))["value"]
     if key in GROUPS and isinstance(value, str | list):
         key = f"groups.{key}"
     for part in reversed(key.split(".")):
@@ -186,45 +167,40 @@ def _parse_override(text: str) -> dict[str, Any]:
     return value
 
 
-def _checked(layers: Sequence[_Layer]) -> tuple[DictConfig, dict[str, str], dict[str, Any]]:
-    """The merged values with types, defaults and resolved references; the source of each key; the search spaces."""
-    merged, sources = dict[str, Any](), dict[str, str]()
-    for source, values in layers:
-        _merge(merged, values, source, sources)
+def _checked(layers: Sequence[_Layer]) -> tuple[DictConfig, dict[str, Any]]:
+    """The merged values with types, defaults and resolved references, and the search spaces."""
+    merged: dict[str, Any] = {}
+    for values in layers:
+        _merge(merged, values)
     merged.pop("groups", None)
     searches = _take_searches(merged)
     try:
-        config = OmegaConf.merge(OmegaConf.structured(ExperimentConfig), merged)
+        config: Any = OmegaConf.merge(OmegaConf.structured(ExperimentConfig), merged)
         OmegaConf.resolve(config)
     except OmegaConfBaseException as error:
-        raise located(_explained(error, merged), sources) from None
+        raise _explained(error, merged) from None
     if config.general.amp == "False":  # YAML reads `off` as false
         config.general.amp = "off"
-    try:
-        for key, check in SETTINGS.items():
-            check(key, OmegaConf.select(config, key))
-    except ValueError as error:
-        raise located(ConfigError(str(error), key), sources) from None
-    return config, sources, searches  # type: ignore[return-value]
+    for key, check in SETTINGS.items():
+        check(key, OmegaConf.select(config, key))
+    return config, searches
 
 
-def _merge(base: dict[str, Any], new: dict[str, Any], source: str, sources: dict[str, str], parent: str = "") -> None:
-    """Merge `new` into `base`, and note the source of every key."""
+def _merge(base: dict[str, Any], new: _Layer, parent: str = "") -> None:
     for key_with_action, value in new.items():
         key = _without_action(key_with_action)
         path = f"{parent}.{key}" if parent else key
-        sources[path] = source
         if key_with_action == key + DELETE:
             if key not in base:
-                raise ConfigError(f"{source}: cannot delete {path!r}, which is not set{nearest(key, base)}")
+                raise ConfigError(f"cannot delete {path!r}, which is not set{nearest(key, base)}")
             del base[key]
         elif key_with_action == key + SEARCH:
             base[key_with_action] = value
         elif path in GROUPS or isinstance(value, dict):
-            value, old = _mapping(value, f"{source}: {path}"), base.get(key)
+            value, old = _mapping(value, path), base.get(key)
             if key_with_action == key + OVERRIDE or not isinstance(old, dict) or _class_differs(old, value):
                 base[key] = {}
-            _merge(base[key], value, source, sources, path)
+            _merge(base[key], value, path)
         else:
             base[key] = value
             base.pop(key + SEARCH, None)
@@ -259,13 +235,13 @@ def _explained(error: OmegaConfBaseException, merged: dict[str, Any]) -> ConfigE
     key = error.full_key or ""
     if "not a ListConfig" in str(error):
         value = OmegaConf.select(OmegaConf.create(merged), key)
-        return ConfigError(f"{key} must be a list, {key}=[{value}], got {value!r}", key)
+        return ConfigError(f"{key} must be a list, {key}=[{value}], got {value!r}")
     if not isinstance(error, ConfigKeyError):
-        return ConfigError(f"{key}: {str(error).splitlines()[0]}", key)
+        return ConfigError(f"{key}: {str(error).splitlines()[0]}")
     valid = {field.name for field in fields(error.object_type)}  # type: ignore[arg-type]
     valid |= set() if "." in key else {"base", "groups", "per_loss", *SETTINGS, *_OPTIONS} - {key}
     full_names = {name.rpartition(".")[2]: name for name in valid}  # epochs: general.epochs
-    return ConfigError(f"unknown key {key!r}{nearest(full_names.get(key) or key.rpartition('.')[2], valid)}", key)
+    return ConfigError(f"unknown key {key!r}{nearest(full_names.get(key) or key.rpartition('.')[2], valid)}")
 
 
 def to_yaml(config: DictConfig) -> str:
@@ -274,17 +250,20 @@ def to_yaml(config: DictConfig) -> str:
 
 def parse_saved(text: str, source: str) -> DictConfig:
     """The configuration of a run folder or a checkpoint, checked like any other."""
-    return _checked([(source, _parse(text, source))])[0]
+    try:
+        return _checked([_parse(text, source)])[0]
+    except ValueError as error:
+        raise ConfigError(f"{source}: {error}") from None
 
 
 def with_overrides(config: DictConfig, overrides: Sequence[str], allowed: Sequence[str]) -> DictConfig:
     """A saved configuration with changes to the allowed keys; a variant, `evaluation=l2`, is merged into its group."""
     for text in overrides:
         if not text.startswith(tuple(allowed)):
-            raise ConfigError(f"{COMMAND_LINE}: {text}: only {', '.join(allowed)} of a run can be changed")
-    layers = [(COMMAND_LINE, _parse_override(text)) for text in overrides]
+            raise ConfigError(f"{text}: only {', '.join(allowed)} of a run can be changed")
+    layers = [_parse_override(text) for text in overrides]
     saved: Any = OmegaConf.to_container(config)
-    return _checked([("the run", saved), *_files(_variants(layers, default=()), COMMAND_LINE), *layers])[0]
+    return _checked([saved, *_files(_variants(layers, default=())), *layers])[0]
 
 
 def differences(first: DictConfig, second: DictConfig, ignore: Sequence[str] = MACHINE) -> list[str]:

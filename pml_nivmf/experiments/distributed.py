@@ -118,11 +118,8 @@ def seed_epoch(seed: int, epoch: int) -> None:
 
 def check_batch_size(batch_size: int) -> None:
     if batch_size % world():
-        raise ConfigError(
-            f"general.batch_size: {batch_size} images cannot be split evenly over {world()} ranks: use a multiple of "
-            f"{world()}, or another number of ranks",
-            key="general.batch_size",
-        )
+        remedy = f"use a multiple of {world()}, or another number of ranks"
+        raise ConfigError(f"general.batch_size: {batch_size} images cannot be split over {world()} ranks: {remedy}")
 
 
 class RankBatches(BatchSampler):
@@ -168,9 +165,9 @@ def joined(loss: nn.Module, miner: Any) -> tuple[nn.Module, Any]:
         return loss, miner
     softmax = getattr(getattr(loss, "probabilistic", None), "softmax", None)
     if isinstance(softmax, SampledSoftmax) and softmax.sparse:
-        raise ConfigError("loss: sparse gradients cannot be averaged over ranks: use sparse: false", key="loss")
+        raise ConfigError("loss: sparse gradients cannot be averaged over ranks: use sparse: false")
     if isinstance(softmax, ShardedSoftmax):
-        raise ConfigError("loss: ShardedSoftmax is for training loops of your own: leave it out", key="loss")
+        raise ConfigError("loss: ShardedSoftmax is for training loops of your own: leave it out")
     if hasattr(loss, "gather_guidance"):
         loss.gather_guidance = False  # type: ignore[assignment]  # the guidance sees all images already
     return GatheredLoss(loss), None if miner is None else GatheredMiner(miner)

@@ -72,13 +72,13 @@ def check_metrics(evaluation: dict[str, Any]) -> None:
         except ValueError:
             known = ProbabilisticAccuracyCalculator().original_function_dict
             key = f"evaluation.{'metrics' if name in evaluation['metrics'] else 'test_metrics'}"
-            raise ConfigError(f"{key}: unknown metric {name!r}{nearest(name, known)}", key=key) from None
-    select, key = evaluation["select"], "evaluation.select"
+            raise ConfigError(f"{key}: unknown metric {name!r}{nearest(name, known)}") from None
+    select = evaluation["select"]
     computed = _build_calculator(evaluation, evaluation["metrics"], torch.device("cpu")).get_curr_metrics()
     if select not in computed:
-        raise ConfigError(f"{key}: {select!r} is not computed{nearest(select, computed)}", key=key)
+        raise ConfigError(f"evaluation.select: {select!r} is not computed{nearest(select, computed)}")
     if lower_is_better(select):
-        raise ConfigError(f"{key}: the highest score is selected, but lower is better for {select!r}", key=key)
+        raise ConfigError(f"evaluation.select: the highest score is selected, but lower is better for {select!r}")
 
 
 def _build_calculator(
@@ -92,7 +92,7 @@ def _build_calculator(
             device=device,
         )
     except ValueError as error:
-        raise ConfigError(f"evaluation: {error}", key="evaluation") from error
+        raise ConfigError(f"evaluation: {error}") from error
 
 
 def evaluate(parts: Any, split: str) -> dict[str, float]:

@@ -103,10 +103,10 @@ def build(kind: str, config: Any, path: str, **injected: Any) -> Any:
     try:
         result = _KINDS[kind][name](**{key: injected[key] for key in injected if key in parameters} | arguments)
     except Exception as error:  # PML raises plain exceptions too, and a library may be missing
-        raise ConfigError(f"{path}: {error}", path) from error
+        raise ConfigError(f"{path}: {error}") from error
     expected = _SOURCES[kind][1]
     if not isinstance(result, expected):
-        raise ConfigError(f"{path}: a {kind} must be a {expected.__name__}, got a {type(result).__name__}", path)
+        raise ConfigError(f"{path}: a {kind} must be a {expected.__name__}, got a {type(result).__name__}")
     return result
 
 
@@ -115,20 +115,19 @@ def _read(kind: str, config: Any, path: str) -> tuple[str, dict[str, Any], str]:
     if kind == "dataset" and isinstance(config, dict):
         config = {key: value for key, value in config.items() if key not in ("splits", "split")}  # see `schema`
     if not isinstance(config, dict) or len(config) != 1:
-        raise ConfigError(f"{path} must name one {kind}, {{ClassName: {{…}}}}, got {config!r}", path)
+        raise ConfigError(f"{path} must name one {kind}, {{ClassName: {{…}}}}, got {config!r}")
     ((name, arguments),) = config.items()
     if name not in _KINDS[kind]:
-        raise ConfigError(f"{path}: unknown {kind} {name!r}{nearest(name, known(kind))}", path)
+        raise ConfigError(f"{path}: unknown {kind} {name!r}{nearest(name, known(kind))}")
     path = f"{path}.{name}"
     if not isinstance(arguments, dict | None):
-        raise ConfigError(f"{path}: arguments must be a mapping, got {arguments!r}", path)
+        raise ConfigError(f"{path}: arguments must be a mapping, got {arguments!r}")
     parameters, accepts_any = _parameters(_KINDS[kind][name])
     for key in arguments or {}:
         if key not in parameters and not accepts_any:
-            message = f"{path}: {name} has no argument {key!r}{nearest(key, parameters)}"
-            raise ConfigError(message, f"{path}.{key}")
+            raise ConfigError(f"{path}: {name} has no argument {key!r}{nearest(key, parameters)}")
         if key in _DECIDED:
-            raise ConfigError(f"{path}.{key}: the data and the model decide this: leave it out", f"{path}.{key}")
+            raise ConfigError(f"{path}.{key}: the data and the model decide this: leave it out")
     return name, arguments or {}, path
 
 

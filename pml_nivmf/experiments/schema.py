@@ -13,11 +13,7 @@ ObjectConfig = dict[str, Any]
 
 
 class ConfigError(ValueError):
-    """A configuration that cannot be run; `key` is the dotted key at fault, if there is one."""
-
-    def __init__(self, message: str, key: str | None = None):
-        super().__init__(message)
-        self.key = key
+    """A configuration that cannot be run."""
 
 
 def _limited(default: Any, check: Callable[..., Any] = check_range, **limits: Any) -> Any:

@@ -110,7 +110,7 @@ def plan(
     section = _read_section(first.sweep, experiment)
     section.trials = trials or section.trials
     for name in section.losses.keys() - {Path(loss).stem for loss in chosen}:
-        find_variant("loss", str(name), f"{where}.losses")
+        find_variant("loss", str(name))
     searches = []
     for loss, texts in chosen.items():
         in_place = compose(experiment, [*texts, f"loss={loss}"]).searches
@@ -164,7 +164,7 @@ def _check(search: LossSearch, where: str) -> None:
         remedy = "search with validation, and set this under sweep.reproduce"
         raise ConfigError(f"{where}: evaluation.select_on is {search.base.evaluation.select_on}: {remedy}")
     for key in {text.partition("=")[0] for text in search.overrides} & search.space.keys():
-        raise ConfigError(f"command line: {key} is set by the sweep: leave it out")
+        raise ConfigError(f"{key} is set by the sweep: leave it out")
     values = {key: parameter.values for key, parameter in search.space.items()}
     rows = range(max(map(len, values.values())))
     corners = [{key: options[min(row, len(options) - 1)] for key, options in values.items()} for row in rows]
@@ -175,7 +175,7 @@ def _check(search: LossSearch, where: str) -> None:
                 drawn = {key: p.suggest(FixedTrial(params), key) for key, p in search.space.items()}
                 search.job(Path(), 0, drawn | search.section.reproduce, 0)
         except (TypeError, ValueError, UserWarning) as error:  # without the parameters the configuration was right
-            raise ConfigError(f"{where}: {str(error).removeprefix('command line: ')} (with {params})") from None
+            raise ConfigError(f"{where}: {error} (with {params})") from None
 
 
 def describe(search: LossSearch) -> str:

@@ -10,14 +10,14 @@ from pml_nivmf.experiments import registry
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        ("loss={ProxyAnchorLos: {}}", "command line: loss: unknown loss 'ProxyAnchorLos': did you mean"),
+        ("loss={ProxyAnchorLos: {}}", "loss: unknown loss 'ProxyAnchorLos': did you mean"),
         ("loss={ProxyAnchorLoss: {alfa: 3}}", "ProxyAnchorLoss has no argument 'alfa': did you mean 'alpha'"),
         ("loss={NonIsotropicVMFLoss: {temperature: -1}}", "temperature must be a positive number, got -1"),
         ("loss~OVERRIDE~={os.system: {command: ls}}", "unknown loss 'os.system'"),
-        ("evaluation.select=accuracy", "command line: evaluation.select: 'accuracy' is not computed"),
+        ("evaluation.select=accuracy", "evaluation.select: 'accuracy' is not computed"),
         ("evaluation.metrics=[recal_at_1]", "unknown metric 'recal_at_1': did you mean 'recall_at_1'"),
         ("evaluation.retrieval=cosin", "retrieval must be one of cosine, l2, got 'cosin'"),
-        ("general.device=warp", "command line: general.device: torch cannot use 'warp' here"),
+        ("general.device=warp", "general.device: torch cannot use 'warp' here"),
         ("optimizers.model~OVERRIDE~={Adam: {}}", "lr is missing"),
         ("general.batch_size=100000", "batch_size is 100000, and there are "),
         ("sampler.MPerClassSampler.m=3", "m_per_class must divide batch_size without any remainder (general.batch"),

@@ -79,7 +79,7 @@ per_loss: {proxy_anchor: {loss: {ProxyAnchorLoss: {alpha~SEARCH~: {choice: [16, 
         ("ProxyAnchorLoss.alpha", "ProxyAnchorLoss.alfa", "has no argument 'alfa': did you mean 'alpha'"),
         ("ProxyAnchorLoss.alpha", "ProxyAnchorLos.alpha", "did you mean 'ProxyAnchorLoss'"),
         ("loss.ProxyAnchorLoss.alpha: {uniform: [8, 64]}", "loss: {choice: [cos, l2]}", "choose losses with --losses"),
-        ("  trials: 6", "  losses: {el_vfm: {}}", "sweep.losses: unknown loss 'el_vfm': did you mean 'el_vmf'"),
+        ("  trials: 6", "  losses: {el_vfm: {}}", "unknown loss 'el_vfm': did you mean 'el_vmf'"),
         ("  trials: 6", "  losses: {el_vmf: {loss.ProxyNCALoss.x: {int: [1, 2]}}}", "sweep.losses.el_vmf: loss.Prox"),
         ("  trials: 6", "  start: {general.epoch: 3}", "sweep.start: 'general.epoch' is not searched: did you mean"),
         ("  trials: 6", "  start: {general.epochs: 9}", "The value 9 of the parameter 'general.epochs' is out of"),
@@ -102,9 +102,9 @@ def test_wrong_sections_are_refused(write, old, new, message):
     [
         (["el_vfm"], [], "unknown loss 'el_vfm': did you mean 'el_vmf'"),
         (["cos", "cos"], [], "two losses go by one name: cos, cos"),
-        ([], ["optimizers.proxy_lr=1"], "command line: optimizers.proxy_lr is set by the sweep"),
+        ([], ["optimizers.proxy_lr=1"], "optimizers.proxy_lr is set by the sweep"),
         ([], ["general.run_dir=x"], "choose that of several with --dir"),
-        ([], ["general.epochz=1"], "command line: unknown key 'general.epochz': did you mean 'epochs'"),
+        ([], ["general.epochz=1"], "unknown key 'general.epochz': did you mean 'epochs'"),
     ],
 )
 def test_wrong_arguments_are_refused(write, losses, overrides, message):
