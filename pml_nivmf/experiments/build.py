@@ -1,10 +1,8 @@
 """From a configuration to the objects of a run; nothing is trained here."""
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any
 
 import torch
 from omegaconf import DictConfig, OmegaConf
@@ -16,20 +14,20 @@ from ..metrics import ProbabilisticAccuracyCalculator
 from ..models import EmbeddingHead, freeze_batch_norm
 from . import cached_maps, registry
 from .config import Composed, ConfigError
-from .distributed import check_batch_size, device_of_rank, first_on_each_machine, seed_everything, synchronised
-from .evaluate import Tester, build_calculators, build_tester, check_metrics
+from .distributed import check_batch_size, device_of_rank, seed_everything, synchronised
+from .evaluate import build_calculators, check_metrics
 
 _REQUIRED = {"dataset": "dataset", "model.trunk": "trunk", "loss": "loss", "optimizers.model": "optimizer"}
 _OPTIONAL = {"miner": "miner", "sampler": "sampler", "schedule.scheduler": "scheduler"}
 # PML's proxy losses have no rule of their own: their proxies learn this much faster than the model, as ours do.
 _PML_PROXY_RATE = 100.0
-Autocast: TypeAlias = Callable[[], AbstractContextManager[Any]]
 
 
 @dataclass
 class Parts:
     """Everything a run needs, built and on its device."""
 
+    config: DictConfig
     data: DataSplits
     trunk: nn.Module
     embedder: nn.Module
@@ -38,16 +36,17 @@ class Parts:
     sampler: Any
     optimizers: dict[str, torch.optim.Optimizer]
     schedulers: dict[str, Any]
-    clip_norm: float | None  # the largest gradient norm of trunk, head and loss, each
-    tester: Tester
     calculators: dict[str, ProbabilisticAccuracyCalculator]  # of the splits validation and test
     device: torch.device
-    autocast: Autocast  # the context in which trunk and head run
-    degradation: bool | None  # see EvaluationConfig
     scaler: torch.amp.GradScaler  # for float16 gradients, which underflow otherwise; passes others through
 
     def modules(self) -> dict[str, nn.Module]:
         return {"trunk": self.trunk, "embedder": self.embedder, "loss": self.loss}
+
+    def autocast(self) -> torch.autocast:
+        """Return a context in which trunk and head multiply in 16 bits; weights, embeddings and losses stay in 32."""
+        amp = self.config.general.amp
+        return torch.autocast(self.device.type, getattr(torch, amp, None), enabled=amp != "off")
 
     def embed(self, inputs: Tensor) -> Tensor:
         """Return raw embeddings (n, M) in float32, as the loss sees them."""
@@ -67,7 +66,6 @@ def build_parts(config: DictConfig) -> Parts:
     general, size = settings["general"], settings["model"]["embedding_size"]
     check_batch_size(general["batch_size"])
     device = device_of_rank(pick_device(general["device"]))
-    autocast = _autocast(general["amp"], device)
     seed_everything(general["seed"])
     data = _build_data(settings)
     trunk = _build_trunk(settings["model"], data, device).to(device)
@@ -81,18 +79,15 @@ def build_parts(config: DictConfig) -> Parts:
         module.to(device)
     optimizers = _build_optimizers(settings["optimizers"], modules)
     return Parts(
+        config=config,
         data=data,
         **modules,
         miner=registry.build("miner", settings["miner"], "miner") if settings["miner"] else None,
         sampler=_build_sampler(settings, data),
         optimizers=optimizers,
         schedulers=_build_schedulers(settings["schedule"]["scheduler"], optimizers),
-        clip_norm=settings["optimizers"]["clip_norm"],
-        tester=build_tester(settings, device, autocast),
         calculators=build_calculators(settings["evaluation"], device),
         device=device,
-        autocast=autocast,
-        degradation=settings["evaluation"]["degradation"],
         scaler=torch.amp.GradScaler(device.type, enabled=general["amp"] == "float16"),
     )
 
@@ -124,16 +119,11 @@ def pick_device(name: str) -> torch.device:
     return torch.device(name)
 
 
-def _autocast(amp: str, device: torch.device) -> Autocast:
-    """Return a context in which trunk and head multiply in 16 bits; weights, embeddings and losses stay in 32."""
-    return partial(torch.autocast, device.type, getattr(torch, amp, None), enabled=amp != "off")
-
-
 def _build_data(settings: dict[str, Any]) -> DataSplits:
     """The classes kept out of training are the same for every loss and seed."""
     dataset, on_validation = settings["dataset"], settings["evaluation"]["select_on"] == "validation"
     all_classes = {"validation_share": 0} if "splits" in dataset or not on_validation else {}
-    data = first_on_each_machine(lambda: registry.build("dataset", dataset, "dataset", **all_classes))
+    data = registry.build("dataset", dataset, "dataset", **all_classes)
     if "splits" in dataset:
         data = class_split(data, dataset.get("split"), dataset["splits"])
     if on_validation and len(data.validation) == 0:

@@ -24,10 +24,10 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import BatchSampler, RandomSampler
 
 from ..losses import GatheredLoss, GatheredMiner, SampledSoftmax, ShardedSoftmax
-from ..losses.collectives import mean_over_ranks, rank, world
+from ..losses.collectives import rank, world
 from .config import ConfigError
 
-_TIMEOUT = datetime.timedelta(minutes=30)  # other ranks wait while rank 0 computes metrics and writes
+_TIMEOUT = datetime.timedelta(hours=3)  # other ranks wait while rank 0 evaluates and writes
 Result = TypeVar("Result")
 
 
@@ -73,20 +73,6 @@ def on_first(work: Callable[[], Result]) -> Result:
     if not outcome[1]:
         raise SystemExit(1)
     return outcome[0]
-
-
-def first_on_each_machine(work: Callable[[], Result]) -> Result:
-    """Call `work` on all ranks, on each machine on one rank before the others: it may leave files for them."""
-    if _local_rank() > 0:
-        _wait_for_others()
-    result = work()
-    if _local_rank() == 0:
-        _wait_for_others()
-    return result
-
-
-def _wait_for_others() -> None:
-    mean_over_ranks(torch.zeros(1))
 
 
 def device_of_rank(device: torch.device) -> torch.device:

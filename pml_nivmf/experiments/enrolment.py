@@ -21,11 +21,13 @@ _SEEDS = 3  # galleries per number of shots
 _BATCH = 64
 
 
-def measure(parts: Parts, embeddings: Tensor, labels: Tensor, shots: Sequence[int]) -> dict[str, float]:
+def measure(parts: Parts, embeddings: Tensor, labels: Tensor) -> dict[str, float]:
     """Metrics `gallery_K_shot_NAME` of test items, over the queries to three random galleries with K images per class.
 
-    NAME: see `posterior_metrics`; nearest_neighbour is the accuracy of the nearest enrolled image, as a comparison.
+    K: the numbers in `evaluation.gallery_shots`. NAME: see `posterior_metrics`; nearest_neighbour is the accuracy of the
+    nearest enrolled image, as a comparison.
     """
+    shots = parts.config.evaluation.gallery_shots
     if not shots:
         return {}
     prior = _prior(parts)

@@ -1,59 +1,15 @@
-"""Evaluation with PML's GlobalEmbeddingSpaceTester: which metrics, on which split, on one rank or several."""
+"""Evaluation: which metrics are computed, and embeddings by PML's tester and metrics of a split."""
 
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from pytorch_metric_learning.testers import GlobalEmbeddingSpaceTester
-from torch import Tensor, nn
-from torch.utils.data import DataLoader, Subset
+from torch import Tensor
 
 from ..checks import nearest
-from ..losses.collectives import gather_uneven, rank, world
 from ..metrics import ProbabilisticAccuracyCalculator, lower_is_better
 from .config import ConfigError
 from .distributed import on_first
-
-
-class Tester(GlobalEmbeddingSpaceTester):
-    """PML's tester with mixed precision, which distributes the batches of images over the ranks.
-
-    The batches are those of one process, so embeddings are equal to the last bit.
-    """
-
-    def __init__(self, autocast: Any, **arguments: Any):
-        super().__init__(**arguments)
-        self.autocast = autocast
-
-    def get_embeddings_for_eval(self, *args: Any) -> Tensor:
-        with self.autocast():
-            embeddings: Tensor = super().get_embeddings_for_eval(*args)
-        return embeddings.float()
-
-    def get_all_embeddings(
-        self, dataset: Any, trunk_model: nn.Module, embedder_model: nn.Module, *args: Any, **kwargs: Any
-    ) -> tuple[Tensor, Tensor]:
-        if world() == 1:
-            return super().get_all_embeddings(dataset, trunk_model, embedder_model, *args, **kwargs)
-        for buffer in (*trunk_model.buffers(), *embedder_model.buffers()):
-            dist.broadcast(buffer, 0)  # running statistics of batch norms are those of each rank's images
-        batch = torch.arange(len(dataset)) // max(1, min(self.batch_size, len(dataset) // world()))
-        shares = [(batch % world() == number).nonzero().flatten() for number in range(world())]
-        share = Subset(dataset, shares[rank()].tolist())
-        values = super().get_all_embeddings(share, trunk_model, embedder_model, *args, **kwargs)
-        lengths, order = [len(share) for share in shares], torch.cat(shares).argsort()
-        embeddings, labels = (torch.cat(gather_uneven(value, lengths))[order.to(value.device)] for value in values)
-        return embeddings, labels
-
-
-def build_tester(settings: dict[str, Any], device: torch.device, autocast: Any) -> Tester:
-    return Tester(
-        autocast,
-        normalize_embeddings=False,  # norms are data; calculators retrieve by cosine themselves
-        batch_size=settings["evaluation"]["batch_size"],
-        dataloader_num_workers=settings["general"]["num_workers"],
-        data_device=device,
-    )
 
 
 def build_calculators(evaluation: dict[str, Any], device: torch.device) -> dict[str, ProbabilisticAccuracyCalculator]:
@@ -96,29 +52,31 @@ def _build_calculator(
 
 
 def evaluate(parts: Any, split: str) -> dict[str, float]:
-    """Return the metrics of one split after an epoch, as `{SPLIT_METRIC: value}`, on all ranks."""
-    metrics, _, _ = _score(parts, split, parts.calculators["validation"])
+    """Return the metrics of one split after an epoch, as `{SPLIT_METRIC: value}`; rank 0 computes them for all."""
+    metrics = on_first(lambda: _score(parts, split, parts.calculators["validation"])[0])
     return {f"{split}_{name}": value for name, value in metrics.items()}
 
 
 def test(parts: Any) -> tuple[dict[str, float], Tensor, Tensor]:
-    """Return metrics, raw embeddings (n, M) and labels (n,) of the test set, on all ranks."""
+    """Return metrics, raw embeddings (n, M) and labels (n,) of the test set, on this rank."""
     return _score(parts, "test", parts.calculators["test"])
 
 
 def _score(parts: Any, split: str, calculator: Any) -> tuple[dict[str, float], Tensor, Tensor]:
     calculator.embedding_scale = parts.embedding_scale()
-    items = getattr(parts.data, split)
-    embeddings, labels = parts.tester.get_all_embeddings(items, parts.trunk, parts.embedder)  # labels (n, 1)
-    metrics = on_first(lambda: calculator.get_accuracy(embeddings, labels[:, 0]))
-    return {name: float(value) for name, value in metrics.items()}, embeddings, labels[:, 0]
+    embeddings, labels = embed_items(parts, getattr(parts.data, split))
+    metrics = calculator.get_accuracy(embeddings, labels)
+    return {name: float(value) for name, value in metrics.items()}, embeddings, labels
 
 
-@torch.no_grad()
 def embed_items(parts: Any, items: Any) -> tuple[Tensor, Tensor]:
-    """Embeddings (n, M) and labels (n,) of a data set, on this rank alone."""
-    parts.trunk.eval()
-    parts.embedder.eval()
-    loader = DataLoader(items, batch_size=parts.tester.batch_size)
-    embeddings, labels = zip(*((parts.embed(inputs), labels) for inputs, labels in loader), strict=True)
-    return torch.cat(embeddings), torch.cat(labels)
+    """Raw embeddings (n, M) in float32 and labels (n,) of a data set, on this rank, by PML's tester."""
+    tester = GlobalEmbeddingSpaceTester(
+        normalize_embeddings=False,  # norms are data; calculators retrieve by cosine themselves
+        batch_size=parts.config.evaluation.batch_size,
+        dataloader_num_workers=parts.config.general.num_workers,
+        data_device=parts.device,
+    )
+    with parts.autocast():
+        embeddings, labels = tester.get_all_embeddings(items, parts.trunk, parts.embedder)  # labels (n, 1)
+    return embeddings.float(), labels[:, 0]

@@ -44,7 +44,7 @@ def _rescore(run: Run, overrides: Sequence[str], target: Path, images: str) -> D
     config = with_overrides(saved, overrides, allowed=("evaluation", "dataset", "general"))
     parts = build_best(config, run.folder)
     parts.data = _with_images(parts.data, images)
-    results = test_and_measure(parts, config.evaluation.gallery_shots, target)
+    results = test_and_measure(parts, target)
     _write(target, config, run.summary | results | {"images": IMAGES[images]}, run.history)
     return config
 

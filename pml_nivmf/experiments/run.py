@@ -135,7 +135,7 @@ class _Run:
 
     def _test(self) -> dict[str, Any]:
         checkpoint.load_best(self.parts, self.folder)
-        return uncertainty.test_and_measure(self.parts, self.config.evaluation.gallery_shots, self.folder)
+        return on_first(lambda: uncertainty.test_and_measure(self.parts, self.folder))
 
     def _summary(self) -> dict[str, Any]:
         select_on = self.config.evaluation.select_on

@@ -90,10 +90,11 @@ class Trainer(MetricLossOnly):
             raise self._diverged(f"the loss is {value:.4g}, but its gradients contain NaN or infinity")
 
     def clip_gradients(self) -> None:
-        if self.parts.clip_norm is not None:
+        most = self.parts.config.optimizers.clip_norm
+        if most is not None:
             for optimizer in self.optimizers.values():
                 parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-                nn.utils.clip_grad_norm_(parameters, self.parts.clip_norm)
+                nn.utils.clip_grad_norm_(parameters, most)
 
     def step_optimizers(self) -> None:
         for optimizer in self.optimizers.values():

@@ -1,6 +1,5 @@
 """Measures of uncertainty of a finished run, and the files about its test items that the report shows."""
 
-from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,7 +18,6 @@ from ..metrics.inputs import or_nan
 from ..metrics.posteriors import concentration_statistics
 from . import enrolment
 from .build import Parts
-from .distributed import on_first
 from .evaluate import embed_items, test
 
 ITEMS, PICTURES = "test_items.npz", "thumbnails.npz"
@@ -69,11 +67,11 @@ def retrieve(calculator: Any, references: Tensor, labels: Tensor, queries: Tenso
     return Retrieved(*(array.cpu() for array in arrays))
 
 
-def test_and_measure(parts: Parts, shots: Sequence[int], folder: Path) -> dict[str, Any]:
-    """Return test metrics, of galleries with so many shots too, and measures of uncertainty; write their files."""
+def test_and_measure(parts: Parts, folder: Path) -> dict[str, Any]:
+    """Return test metrics, those of galleries too, and measures of uncertainty; write their files."""
     metrics, embeddings, labels = test(parts)
-    metrics |= on_first(lambda: enrolment.measure(parts, embeddings, labels, shots))
-    return {"test": metrics, "uncertainty": on_first(lambda: write(parts, embeddings, labels, folder))}
+    metrics |= enrolment.measure(parts, embeddings, labels)
+    return {"test": metrics, "uncertainty": write(parts, embeddings, labels, folder)}
 
 
 def write(parts: Parts, embeddings: Tensor, labels: Tensor, folder: Path) -> dict[str, Any]:
@@ -114,7 +112,8 @@ def _degradation(parts: Parts, embeddings: Tensor, search: "partial[Retrieved]")
     indices, kinds = np.arange(len(data.test)), {"as given": {1.0: data.test_degraded}}
     if data.test_degraded is None:
         is_slow = parts.device.type == "cpu" and sum(p.numel() for p in parts.trunk.parameters()) >= _LARGE
-        if parts.degradation is False or (parts.degradation is None and is_slow):
+        wanted = parts.config.evaluation.degradation
+        if wanted is False or (wanted is None and is_slow):
             return {"left_out": "evaluation.degradation is false, or not set and the trunk is large for a CPU"}
         if len(data.input_shape) != 3 or data.input_shape[0] not in (1, 3):
             return {"left_out": "only images can be degraded, and the data have no degraded items (x_test_degraded)"}

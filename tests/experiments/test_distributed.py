@@ -133,9 +133,8 @@ def as_rank(monkeypatch):
     """Pretend to be one of several ranks, where no collective is needed."""
 
     def pretend(rank, world):
-        for module in (distributed, evaluate):
-            monkeypatch.setattr(module, "rank", lambda: rank)
-            monkeypatch.setattr(module, "world", lambda: world)
+        monkeypatch.setattr(distributed, "rank", lambda: rank)
+        monkeypatch.setattr(distributed, "world", lambda: world)
         monkeypatch.setattr(distributed, "on_first", lambda work: work())
 
     return pretend

@@ -91,10 +91,8 @@ per_loss: {proxy_anchor: {loss: {ProxyAnchorLoss: {alpha~SEARCH~: {choice: [16, 
 )
 def test_wrong_sections_are_refused(write, old, new, message):
     assert old in SWEEP
-    path = write(SWEEP.replace(old, new))
-    with pytest.raises(ValueError, match=re.escape(message)) as error:
-        search_space.plan(path, [], [])
-    assert path in str(error.value)
+    with pytest.raises(ValueError, match=re.escape(message)):
+        search_space.plan(write(SWEEP.replace(old, new)), [], [])
 
 
 @pytest.mark.parametrize(
