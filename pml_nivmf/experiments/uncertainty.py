@@ -14,7 +14,6 @@ from ..data import DegradedItems
 from ..data.pictures import KINDS, STRENGTHS, evenly_spaced, make_pictures
 from ..files import write_atomically
 from ..metrics.certainty import NORM, PPK, SIMILARITY, certainty_metric, certainty_scores, similarity
-from ..metrics.inputs import or_nan
 from ..metrics.posteriors import concentration_statistics
 from . import enrolment
 from .build import Parts
@@ -127,24 +126,18 @@ def _degradation(parts: Parts, embeddings: Tensor, search: "partial[Retrieved]")
     for kind, strength in tqdm(versions, desc="measuring uncertainty", leave=False):
         degraded[kind][strength] = search(embed_items(parts, kinds[kind][strength])[0], origin)
     results = {kind: _compare(clean, of_kind) for kind, of_kind in degraded.items()}
-    overall: dict[str, Any] = {name: _mean([result[name] for result in results.values()]) for name in clean.scores()}
-    overall["recall_at_1"] = float(np.mean([result["recall_at_1"] for result in results.values()]))
+    overall: dict[str, Any] = {"recall_at_1": float(np.mean([result["recall_at_1"] for result in results.values()]))}
+    for name in clean.scores():
+        shares = [result[name]["share_less_certain"] for result in results.values()]
+        overall[name] = {"share_less_certain": float(np.mean(shares))}
     return {"items": len(indices), "recall_at_1": clean.recall(), "overall": overall, "kinds": results}
 
 
 def _compare(clean: Retrieved, degraded: dict[float, Retrieved]) -> dict[str, Any]:
-    """Retrieval and each certainty of the same items at every strength, compared with clean ones (strength 0)."""
+    """Retrieval and each certainty of the same items at every strength, compared with clean ones."""
     recall = [worse.recall() for worse in degraded.values()]
     result: dict[str, Any] = {"strength": list(degraded), "recall_at_1": recall}
-    strength = torch.tensor([0.0, *degraded]).repeat_interleave(len(clean.labels))
     for name, before in clean.scores().items():
-        after = [worse.scores()[name] for worse in degraded.values()]
-        result[name] = {
-            "share_less_certain": [metrics.share_less_certain(before, values) for values in after],
-            "spearman": or_nan(metrics.spearman_correlation, strength, torch.cat([before, *after])),
-        }
+        shares = [metrics.share_less_certain(before, worse.scores()[name]) for worse in degraded.values()]
+        result[name] = {"share_less_certain": shares}
     return result
-
-
-def _mean(measures: list[dict[str, Any]]) -> dict[str, float]:
-    return {key: float(np.mean([measure[key] for measure in measures])) for key in measures[0]}

@@ -12,10 +12,9 @@ from .certainty import (
     recall_at_coverage,
     risk_coverage,
     share_less_certain,
-    spearman_correlation,
     threshold_for_precision,
 )
-from .diversity import DIVERSITY_METRICS, cluster_diversity, feature_diversity, intra_inter_ratio
+from .diversity import DIVERSITY_METRICS, cluster_diversity, feature_diversity
 from .inputs import UndefinedMetricError
 from .posteriors import concentration_anisotropy, draw_gallery, expected_calibration_error, posterior_metrics
 
@@ -32,12 +31,10 @@ __all__ = [
     "draw_gallery",
     "expected_calibration_error",
     "feature_diversity",
-    "intra_inter_ratio",
     "lower_is_better",
     "posterior_metrics",
     "recall_at_coverage",
     "risk_coverage",
     "share_less_certain",
-    "spearman_correlation",
     "threshold_for_precision",
 ]

@@ -44,8 +44,8 @@ class ProbabilisticAccuracyCalculator(AccuracyCalculator):
     - `CERTAINTY_METRICS`: certainty_auroc, aurc, excess_aurc and recall_at_coverage_50, _80, _90 and _95: how well the
       norm ‖z‖ predicts whether the nearest neighbour is right. The suffix _similarity stands for the similarity to that
       neighbour instead of the norm, _ppk for minus the expected-likelihood distance to it.
-    - `DIVERSITY_METRICS`: cluster_diversity, cluster_diversity_per_class, feature_diversity and intra_inter_ratio of
-      the queries, on unit embeddings for "cosine", raw embeddings for "l2". Not with a label_comparison_fn.
+    - `DIVERSITY_METRICS`: cluster_diversity, cluster_diversity_per_class and feature_diversity of the queries, on unit
+      embeddings for "cosine", raw embeddings for "l2". Not with a label_comparison_fn.
 
     include: names of metrics, by default all but certainty and diversity. recall_at_<k> may have any k.
     exclude: names of metrics to leave out.
@@ -202,5 +202,5 @@ def _number_labels(query_labels: Tensor, reference_labels: Tensor) -> tuple[Tens
 
 
 def lower_is_better(name: str) -> bool:
-    """True for the areas of risk, the intra/inter ratio, and NLL and calibration error of galleries."""
-    return "aurc" in name or name == "intra_inter_ratio" or name.endswith(("_shot_nll", "_shot_ece"))
+    """True for the areas of risk, and for NLL and calibration error of galleries."""
+    return "aurc" in name or name.endswith(("_shot_nll", "_shot_ece"))

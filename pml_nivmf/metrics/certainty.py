@@ -6,7 +6,6 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import torch
-from scipy import stats
 from sklearn.metrics import roc_auc_score
 from torch import Tensor
 from torch.nn import functional as F
@@ -84,19 +83,6 @@ def threshold_for_precision(certainty: Any, correct: Any, precision: float) -> f
     if len(enough) == 0:
         raise UndefinedMetricError(f"no threshold reaches a precision of {precision}: the best is {reached.max():.4g}")
     return float(enough.min())
-
-
-def spearman_correlation(first: Any, second: Any) -> float:
-    """Spearman's rank correlation of two lists of numbers, in [−1, 1], such as the strength of a degradation and
-    certainty: −1 if every stronger degradation makes the model less certain.
-
-    Raises UndefinedMetricError, a ValueError, if one of them is constant.
-    """
-    x = as_scores("first", first)
-    y = as_scores("second", second, len(x))
-    if 1 in (len(x.unique()), len(y.unique())):
-        raise UndefinedMetricError("all numbers of one list are equal: their ranks have no correlation")
-    return float(stats.spearmanr(x.numpy(), y.numpy()).statistic)
 
 
 def share_less_certain(certainty_clean: Any, certainty_degraded: Any) -> float:

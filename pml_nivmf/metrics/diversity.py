@@ -29,24 +29,6 @@ def cluster_diversity(embeddings: Any, labels: Any, per_class: bool = False) -> 
     return float(torch.stack([group.var(correction=0) for group in groups]).mean())
 
 
-def intra_inter_ratio(embeddings: Any, labels: Any) -> float:
-    r"""π_intra/π_inter, the mean distance of two items of a class over the mean distance of two class means: the
-    embedding density of Roth et al. (2020). A low ratio means dense, well separated classes.
-
-    embeddings: (items, size). labels: (items,).
-
-    Raises UndefinedMetricError, a ValueError, if no class has two items, if there is only one class, or if all class
-    means coincide.
-    """
-    classes = _by_class(embeddings, labels)
-    intra = torch.cat(_distances_within(classes)).mean()
-    means = torch.stack([members.mean(dim=0) for members in classes])
-    inter = torch.pdist(means)
-    if len(inter) == 0 or float(inter.mean()) <= 1e-12 * float(means.norm(dim=1).max()):
-        raise UndefinedMetricError("there is only one class, or all class means coincide: they have no distance")
-    return float(intra / inter.mean())
-
-
 def feature_diversity(embeddings: Any) -> float:
     r"""−KL(U ‖ S) from the uniform distribution U to the normalised singular values S = σ/Σσ of the embeddings: minus
     the spectral decay ρ of Roth et al. (2020). Higher is more diverse, as in the paper: 0 if all directions are used
@@ -88,6 +70,5 @@ DIVERSITY: dict[str, Callable[[Tensor, Tensor], float]] = {
     "cluster_diversity": cluster_diversity,
     "cluster_diversity_per_class": partial(cluster_diversity, per_class=True),
     "feature_diversity": lambda embeddings, labels: feature_diversity(embeddings),
-    "intra_inter_ratio": intra_inter_ratio,
 }
 DIVERSITY_METRICS = tuple(DIVERSITY)

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 import torch
 from pytorch_metric_learning.losses import ProxyAnchorLoss
-from scipy import stats
 from torch.nn import functional as F
 
 from pml_nivmf import cli
@@ -110,8 +109,6 @@ def test_degraded_features_of_the_data(features):
     parts, result = features.parts, features.measures["degradation"]
     clean, degraded = embed(parts, parts.data.test), embed(parts, parts.data.test_degraded)
     for name, (before, after) in certainties(clean, degraded).items():
-        spearman = stats.spearmanr([0] * 40 + [1] * 40, np.concatenate([before, after])).statistic
-        assert result["overall"][name]["spearman"] == pytest.approx(spearman, abs=1e-6), name
         assert result["overall"][name]["share_less_certain"] == pytest.approx(np.mean(after < before)), name
     assert result["recall_at_1"] == pytest.approx(features.items["correct"].mean())
 

@@ -8,7 +8,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy import stats
 
 from pml_nivmf.metrics import (
     UndefinedMetricError,
@@ -17,7 +16,6 @@ from pml_nivmf.metrics import (
     recall_at_coverage,
     risk_coverage,
     share_less_certain,
-    spearman_correlation,
     threshold_for_precision,
 )
 
@@ -95,18 +93,6 @@ def test_threshold_rounding_and_limits():
         threshold_for_precision([1, 2], [False, False], 0.5)
     with pytest.raises(ValueError, match=r"precision must be above 0 and at most 1, got 1\.5"):
         threshold_for_precision([1], [True], 1.5)
-
-
-def test_spearman_of_a_degradation():
-    strength = torch.linspace(0, 1, 50)
-    assert spearman_correlation(strength, torch.exp(-5 * strength)) == pytest.approx(-1.0)
-    ties = np.random.default_rng(0).integers(0, 4, (2, 30))
-    ranks = [stats.rankdata(values) for values in ties]
-    assert spearman_correlation(*ties) == pytest.approx(np.corrcoef(*ranks)[0, 1])
-    with pytest.raises(ValueError, match=r"shape \(50,\), got \(49,\)"):
-        spearman_correlation(strength, strength[1:])
-    with pytest.raises(UndefinedMetricError, match="all numbers of one list are equal"):
-        spearman_correlation(strength, torch.ones(50))
 
 
 def test_share_less_certain():

@@ -17,7 +17,6 @@ from pml_nivmf.metrics import (
     concentration_anisotropy,
     expected_calibration_error,
     feature_diversity,
-    intra_inter_ratio,
 )
 
 
@@ -40,15 +39,6 @@ def test_cluster_diversity_is_scipys(offset):
     assert cluster_diversity(x, y, per_class=True) == pytest.approx(np.mean(variances), rel=1e-9)
     with pytest.raises(UndefinedMetricError, match="none of the 120 classes has two items"):
         cluster_diversity(x, range(len(x)))
-
-
-def test_intra_inter_ratio_is_scipys():
-    x, y = data()
-    means = np.stack([x[y == label].mean(axis=0) for label in np.unique(y)])
-    assert intra_inter_ratio(x, y) == pytest.approx(within(x, y).mean() / pdist(means).mean(), rel=1e-10)
-    for points, labels in ((torch.randn(4, 2), [5] * 4), ([[0.1], [0.3], [0.15], [0.25]], [0, 0, 1, 1])):
-        with pytest.raises(UndefinedMetricError, match="there is only one class, or all class means coincide"):
-            intra_inter_ratio(points, labels)
 
 
 @pytest.mark.parametrize("shape", [(50, 8), (8, 50), (5, 1)])

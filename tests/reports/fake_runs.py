@@ -56,9 +56,9 @@ def uncertainty(images: bool, seed: int) -> dict[str, Any]:
         for suffix in ("", "_similarity", "_ppk")
     }
     kinds, strengths = (KINDS, STRENGTHS) if images else (["as given"], [1.0])
-    one = {"share_less_certain": [0.7] * len(strengths), "spearman": -0.25}
+    one = {"share_less_certain": [0.7] * len(strengths)}
     kind = {"strength": strengths, "recall_at_1": [0.1] * len(strengths), **dict.fromkeys(SCORES, one)}
-    overall: dict[str, Any] = {score: {"share_less_certain": 0.7, "spearman": None} for score in SCORES}
+    overall: dict[str, Any] = {score: {"share_less_certain": 0.7} for score in SCORES}
     overall["recall_at_1"] = 0.1
     return {
         "certainty": certainty,
