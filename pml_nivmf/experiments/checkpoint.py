@@ -2,7 +2,6 @@
 
 import io
 import math
-import warnings
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,8 +16,7 @@ from .build import Parts
 from .config import ConfigError, to_yaml
 from .distributed import on_first
 
-BEST = "best.pt"  # the weights of the best epoch
-_CHECKPOINTS = 2  # if a failing disk damages the newest, the one before it is used
+NEWEST, BEST = "checkpoint.pt", "best.pt"  # everything after the newest epoch, the weights of the best one
 
 
 @dataclass
@@ -36,20 +34,12 @@ class Progress:
 
 
 def save(folder: Path, state: dict[str, Any]) -> None:
-    """Save `state` as the checkpoint of its epoch and delete all but the newest two."""
-    _write(folder / f"epoch-{state['epoch']:05d}.pt", state)
-    for old in _newest_first(folder)[_CHECKPOINTS:]:
-        old.unlink()
+    _write(folder / NEWEST, state)
 
 
-def load_newest(folder: Path) -> dict[str, Any] | None:
-    """Return the newest readable checkpoint, or None. Warn about unreadable ones and skip them."""
-    for path in _newest_first(folder):
-        try:
-            return load_tensors(path)
-        except ValueError as error:
-            warnings.warn(f"{error}; using the checkpoint before it", stacklevel=2)
-    return None
+def load(folder: Path) -> dict[str, Any] | None:
+    """Return the state of a run after its newest epoch, or None before the first one has ended."""
+    return load_tensors(folder / NEWEST) if (folder / NEWEST).exists() else None
 
 
 def save_best(parts: Parts, folder: Path) -> None:
@@ -66,20 +56,15 @@ def load_tensors(path: Path) -> dict[str, Any]:
     """Load a checkpoint, without running code from the file."""
     try:
         return dict(torch.load(path, map_location="cpu", weights_only=True))
-    except FileNotFoundError:
-        raise ValueError(f"{path} is missing: start the run again with --overwrite") from None
     except Exception as error:  # torch raises many types for a truncated or unrelated file
-        raise ValueError(f"{path} cannot be read ({type(error).__name__})") from error
+        reason = f"{path} cannot be read ({type(error).__name__})"
+        raise ValueError(f"{reason}: start the run again with --overwrite") from error
 
 
 def _write(path: Path, state: dict[str, Any]) -> None:
     buffer = io.BytesIO()  # torch.save into a file hides the system's error, such as a full disk
     torch.save(state, buffer)
     write_atomically(path, lambda file: file.write(buffer.getbuffer()))
-
-
-def _newest_first(folder: Path) -> list[Path]:
-    return sorted(folder.glob("epoch-*.pt"), reverse=True)
 
 
 # State of a run. Generators and samplers are not part of it: every epoch is seeded and begins with a new sampler ---

@@ -37,6 +37,18 @@ class Job:
     config: DictConfig
     folder: Path
 
+    @property
+    def summary(self) -> dict[str, Any]:
+        """Of a finished run; empty for others."""
+        path = self.folder / "summary.json"
+        return dict(json.loads(path.read_text())) if path.exists() else {}
+
+    @property
+    def epochs(self) -> int:
+        """How many are finished."""
+        path = self.folder / "history.json"
+        return len(json.loads(path.read_text())) if path.exists() else 0
+
 
 def plan(
     name: str, losses: Sequence[str], seeds: int | None, overrides: Sequence[str], folder: Path, vary: str = ""
@@ -119,7 +131,7 @@ def run_jobs(jobs: Sequence[Job], workers: int, plugins: Sequence[str] = (), ove
         if changed := changed_keys(job):
             remedy = "choose another --dir, or pass --overwrite"
             raise ConfigError(f"{job.folder} contains a run with another {', '.join(changed)}: {remedy}")
-    pending = [job for job in jobs if overwrite or not _score(job)]
+    pending = [job for job in jobs if overwrite or not job.summary]
     if reused := len(jobs) - len(pending):
         print(f"{reused} of {len(jobs)} runs are finished and reused; --overwrite runs them again")
     if pending and "ImageFolder" in pending[0].config.dataset:
@@ -129,21 +141,17 @@ def run_jobs(jobs: Sequence[Job], workers: int, plugins: Sequence[str] = (), ove
     with tqdm(total=sum(job.config.general.epochs for job in jobs), unit="epoch") as bar:
 
         def show() -> None:
-            bar.update(sum(map(_epochs, jobs)) - bar.n)
+            bar.update(sum(job.epochs for job in jobs) - bar.n)
             for job in pending[:]:
-                if score := _score(job):
+                if summary := job.summary:
                     pending.remove(job)
-                    bar.write(f"{job.label}, seed {job.config.general.seed}: {score}")
+                    bar.write(f"{job.label}, seed {summary['seed']}: {_score(summary)}")
 
         in_processes(partial(_run_job, overwrite=overwrite), pending[:], workers, plugins, show)
 
 
-def _score(job: Job) -> str:
-    """The score that chose the epoch of a finished run, in words; empty for others."""
-    path = job.folder / "summary.json"
-    if not path.exists():
-        return ""
-    summary = json.loads(path.read_text())
+def _score(summary: dict[str, Any]) -> str:
+    """The score that chose the epoch of a run, in words."""
     score = summary["validation_score"]  # None for a last epoch
     return f"{summary['selected_by']}{'' if score is None else f' {score:.4f}'}, {summary['seconds']:.0f} s"
 
@@ -153,11 +161,6 @@ def _run_job(job: Job, overwrite: bool) -> None:
         run.resume(job.folder)
     else:
         run.start(job.config, job.folder, overwrite)
-
-
-def _epochs(job: Job) -> int:
-    history = job.folder / "history.json"
-    return len(json.loads(history.read_text())) if history.exists() else 0
 
 
 def in_processes(
@@ -209,7 +212,7 @@ def write_results(name: str, jobs: Sequence[Job], folder: Path) -> None:
     """Print the table, and save tables and report in the folder."""
     from ..reports.page import write_report
 
-    rows = tables.summarise([(job.label, json.loads((job.folder / "summary.json").read_text())) for job in jobs])
+    rows = tables.summarise([(job.label, job.summary) for job in jobs])
     note = tables.selection_note(rows)
     tables.print_tables(f"{name}, {note}" if note else name, rows)
     write_text(folder / "comparison.md", f"{tables.as_markdown(rows)}\n" + (f"\n{note}\n" if note else ""))

@@ -1,7 +1,6 @@
 """Score the best weights of finished runs again, without training: other metrics, training images, concatenation."""
 
 import copy
-import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -84,7 +83,7 @@ def _score_together(jobs: Sequence[Job], folder: Path) -> None:
         _, raw, labels = test(parts)
         embeddings.append(unit_vectors(raw) if job.config.evaluation.retrieval == "cosine" else raw)
     metrics = parts.calculators["test"].get_accuracy(torch.cat(embeddings, dim=1), labels)
-    summaries = [json.loads((job.folder / "summary.json").read_text()) for job in jobs]
+    summaries = [job.summary for job in jobs]
     summary = summaries[0] | {
         "best_epoch": [each["best_epoch"] for each in summaries],
         "seconds": sum(each["seconds"] for each in summaries),

@@ -3,7 +3,6 @@
 import contextlib
 import json
 import math
-import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -24,9 +23,9 @@ from .evaluate import evaluate
 from .records import Recorder, environment
 from .train import Trainer, build_trainer, warm_start
 
-_CONFIG, _SUMMARY, _HISTORY, _CHECKPOINTS = "config.yaml", "summary.json", "history.json", "checkpoints"
+_CONFIG, _SUMMARY, _HISTORY = "config.yaml", "summary.json", "history.json"
 # What a run writes after its configuration.
-_OUTPUTS = (_SUMMARY, _HISTORY, _CHECKPOINTS, checkpoint.BEST, uncertainty.ITEMS, uncertainty.PICTURES)
+_OUTPUTS = (_SUMMARY, _HISTORY, checkpoint.NEWEST, checkpoint.BEST, uncertainty.ITEMS, uncertainty.PICTURES)
 _EPOCHS = "general.epochs"
 
 OnEpoch = Callable[[dict[str, Any]], bool]
@@ -47,7 +46,7 @@ def start(config: DictConfig, folder: Path, overwrite: bool = False, trial: OnEp
 
 
 def resume(folder: Path, overrides: Sequence[str] = ()) -> dict[str, Any]:
-    """Continue a run from its newest readable checkpoint; return the summary of a finished run.
+    """Continue a run from its checkpoint; return the summary of a finished run.
 
     Args:
         overrides: `general.epochs=20` trains a run for longer, also a finished one; settings of the machine may change.
@@ -101,7 +100,7 @@ class _Run:
         self.progress.seconds, self.epoch_start = self.progress.seconds + now - self.epoch_start, now
         self.progress.history.append(row)
         if self.recorder is not None:
-            checkpoint.save(self.folder / _CHECKPOINTS, checkpoint.state_of(self.config, self.parts, self.progress))
+            checkpoint.save(self.folder, checkpoint.state_of(self.config, self.parts, self.progress))
             self.recorder.add(row)
         if is_first():
             write_json(self.folder / _HISTORY, self.progress.history)
@@ -194,8 +193,7 @@ def _begin(config: DictConfig, folder: Path, overwrite: bool) -> None:
     _check_startable(folder, overwrite)  # building took time
     (folder / _CONFIG).unlink(missing_ok=True)  # first: without it there is no run, whatever a kill leaves
     for name in _OUTPUTS:
-        path = folder / name
-        shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+        (folder / name).unlink(missing_ok=True)
     remove_partial(folder)
     write_json(folder / "environment.json", environment() | {"seed": config.general.seed, "ranks": world()})
     write_text(folder / _CONFIG, to_yaml(config))  # from here on it is a run
@@ -208,11 +206,11 @@ def _finished_summary(folder: Path) -> dict[str, Any] | None:
 
 
 def _reopen(folder: Path, overrides: Sequence[str]) -> tuple[DictConfig, dict[str, Any] | None]:
-    """Return configuration and newest checkpoint. A finished run that is to have more epochs becomes unfinished."""
+    """Return configuration and checkpoint. A finished run that is to have more epochs becomes unfinished."""
     remove_partial(folder)
     path, variable = folder / _CONFIG, (_EPOCHS, *MACHINE)
     config = with_overrides(parse_saved(path.read_text(), str(path)), overrides, variable)
-    state = checkpoint.load_newest(folder / _CHECKPOINTS)
+    state = checkpoint.load(folder)
     if state is not None:
         changed = differences(config, parse_saved(state["config"], f"{folder}: the checkpoint"), variable)
         if changed:

@@ -6,7 +6,6 @@ machines can share one.
 """
 
 import contextlib
-import json
 import math
 import shutil
 import statistics
@@ -200,15 +199,14 @@ def run_finals(result: SearchResult, folder: Path, workers: int, plugins: Sequen
 
 def _run_final(job: compare.Job) -> None:
     """Train without test metrics, unless that is done already."""
-    if compare.changed_keys(job) or not (job.folder / "summary.json").exists():
+    if compare.changed_keys(job) or not job.summary:
         with contextlib.suppress(FloatingPointError):
             run.start(job.config, job.folder, True, lambda row: False)
 
 
 def _score(job: compare.Job) -> float:
     """The validation score of a finished run; −∞ if training diverged."""
-    path = job.folder / "summary.json"
-    score = json.loads(path.read_text())["validation_score"] if path.exists() else None
+    score = job.summary.get("validation_score")
     return -math.inf if score is None else float(score)
 
 

@@ -124,7 +124,7 @@ def test_interrupted_comparison_leaves_no_process(experiment, tmp_path):
         start_new_session=True,
     ) as process:
         deadline = time.monotonic() + 120
-        while not list(tmp_path.rglob("epoch-*.pt")) and time.monotonic() < deadline:
+        while not list(tmp_path.rglob("checkpoint.pt")) and time.monotonic() < deadline:
             time.sleep(0.05)
         os.killpg(process.pid, signal.SIGINT)  # as a terminal does: also to the workers
         error = process.communicate(timeout=60)[1]

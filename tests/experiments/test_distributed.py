@@ -115,7 +115,7 @@ def test_rank_that_diverges_alone_stops_all(experiment, tmp_path):
     result = torchrun(experiment, *OPTIONS, f"general.run_dir={folder}", "general.epochs=50", "--plugin", plugin)
     assert result.returncode != 0
     assert "training diverged in epoch 3, step 2" in result.stderr, result.stderr
-    assert checkpoint.load_newest(folder / "checkpoints")["epoch"] == 2
+    assert checkpoint.load(folder)["epoch"] == 2
 
 
 # Without processes ----------------------------------------------------------------------------------------------

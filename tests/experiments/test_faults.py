@@ -87,7 +87,7 @@ def test_twenty_kills_change_nothing(experiment, tmp_path, results):
             continue
         assert process.exitcode == -signal.SIGKILL
         kills += 1
-        after_checkpoint += bool(list(folder.glob("checkpoints/epoch-*.pt")))
+        after_checkpoint += (folder / "checkpoint.pt").exists()
         assert_all_files_are_complete(folder)
     last = tmp_path / f"run-{number}"
     _train(config, last)
@@ -101,7 +101,7 @@ def test_process_that_is_stopped_can_be_resumed(experiment, tmp_path, number):
     command = [sys.executable, "-m", "pml_nivmf", "run", experiment, "general.epochs=500", f"general.run_dir={folder}"]
     with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True) as process:
         deadline = time.monotonic() + 120
-        while not list(folder.glob("checkpoints/epoch-*3.pt")) and time.monotonic() < deadline:
+        while not (folder / "checkpoint.pt").exists() and time.monotonic() < deadline:
             time.sleep(0.02)
         process.send_signal(number)
         error = process.communicate(timeout=60)[1]
@@ -109,7 +109,7 @@ def test_process_that_is_stopped_can_be_resumed(experiment, tmp_path, number):
         assert process.returncode == 130
         assert f"Resume with: pml-nivmf run --resume {folder}" in error
         assert "Traceback" not in error
-    reached = checkpoint.load_newest(folder / "checkpoints")["epoch"]
+    reached = checkpoint.load(folder)["epoch"]
     config = OmegaConf.load(folder / "config.yaml")
     config.general.epochs = reached + 1
     (folder / "config.yaml").write_text(OmegaConf.to_yaml(config))
@@ -234,7 +234,7 @@ def test_low_temperature_and_high_rates_never_continue_with_nan(experiment, tmp_
     config, folder = compose(experiment, [*overrides, *rates]).config, tmp_path / "run"
     with contextlib.suppress(FloatingPointError):
         run.start(config, folder)
-    state = checkpoint.load_newest(folder / "checkpoints") or {"embedder": {}, "loss": {}}
+    state = checkpoint.load(folder) or {"embedder": {}, "loss": {}}
     assert all(value.isfinite().all() for part in ("embedder", "loss") for value in state[part].values())
 
 
@@ -252,7 +252,7 @@ def test_mixed_precision(experiment, tmp_path, amp, loss, results, kill_after):
     assert not torch.equal(z, torch.nn.functional.linear(features, weight, bias))
 
     run.start(config, tmp_path / "whole")
-    state = checkpoint.load_newest(tmp_path / "whole" / "checkpoints")
+    state = checkpoint.load(tmp_path / "whole")
     dtypes = {v.dtype for part in ("embedder", "loss") for v in state[part].values() if v.is_floating_point()}
     assert dtypes == {torch.float32}
     assert bool(state["scaler"]) == (amp == "float16")

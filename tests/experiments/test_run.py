@@ -33,7 +33,7 @@ def test_run_folder_contains_what_is_needed_to_run_it_again(experiment, tmp_path
     assert len((folder / "records" / "metrics.csv").read_text().splitlines()) == 1 + 3
     assert (folder / "records" / "logs.db").exists()
     assert list((folder / "tensorboard").iterdir())
-    assert len(list((folder / "checkpoints").iterdir())) == 2
+    assert (folder / "checkpoint.pt").exists()
     again = run.start(OmegaConf.load(folder / "config.yaml"), tmp_path / "again")
     assert again["test"] == summary["test"], "the same configuration and seed give the same numbers"
 
@@ -150,20 +150,18 @@ def test_folders_are_named_after_what_differs(experiment, monkeypatch, tmp_path)
 
 def test_damaged_checkpoints(experiment, tmp_path):
     folder = tmp_path / "run"
-    whole = run.start(compose(experiment).config, folder)
+    run.start(compose(experiment).config, folder)
     (folder / "summary.json").unlink()
-    newest = folder / "checkpoints" / "epoch-00003.pt"
-    newest.write_bytes(newest.read_bytes()[:1000])
-    partial = folder / "checkpoints" / ".epoch-00004.pt.123.partial"  # of a process that was killed
+    partial = folder / ".checkpoint.pt.123.partial"  # of a process that was killed
     partial.write_bytes(b"half")
-    with pytest.warns(UserWarning, match=r"epoch-00003\.pt cannot be read"):
-        assert run.resume(folder)["test"] == whole["test"]
-    assert not partial.exists()
-    (folder / "summary.json").unlink()
-    state = torch.load(newest, weights_only=True)
+    state = torch.load(folder / "checkpoint.pt", weights_only=True)
     del state["loss"]
-    torch.save(state, newest)
+    torch.save(state, folder / "checkpoint.pt")
     with pytest.raises(ValueError, match="does not fit the configuration of its run: 'loss'"):
+        run.resume(folder)
+    assert not partial.exists()
+    (folder / "checkpoint.pt").write_bytes(b"half")
+    with pytest.raises(ValueError, match=r"checkpoint\.pt cannot be read"):
         run.resume(folder)
 
 

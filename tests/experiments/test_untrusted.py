@@ -37,7 +37,7 @@ class Payload:
 
 @pytest.mark.parametrize("save", [torch.save, lambda value, path: path.write_bytes(pickle.dumps(value))])
 def test_pickles_in_checkpoints_do_not_run(tmp_path, save):
-    save({"epoch": Payload(tmp_path / "it-ran")}, tmp_path / "epoch-00001.pt")
-    with pytest.warns(UserWarning, match="cannot be read"):
-        assert checkpoint.load_newest(tmp_path) is None
+    save({"epoch": Payload(tmp_path / "it-ran")}, tmp_path / checkpoint.NEWEST)
+    with pytest.raises(ValueError, match="cannot be read"):
+        checkpoint.load(tmp_path)
     assert not (tmp_path / "it-ran").exists()
