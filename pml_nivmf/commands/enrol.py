@@ -35,11 +35,12 @@ def enrol(options: argparse.Namespace) -> None:
 )
 def identify(options: argparse.Namespace) -> None:
     """Identify images by a gallery: print label or refusal, probability, and the enrolled images that spoke for it."""
-    from ..experiments.enrolment import identify, load_gallery
+    from ..experiments.enrolment import identify
     from ..files import write_text
     from ..reports.page import write_sheet
 
-    answers = identify(load_gallery(options.gallery, options.run_dir), [*map(Path, options.images)], options.precision)
+    images = [*map(Path, options.images)]
+    answers = identify(Path(options.gallery), images, options.precision, options.run_dir)
     table = io.StringIO()
     rows = csv.writer(table, lineterminator="\n")
     rows.writerow(["image", "label", "probability", "known", "most_probable", "evidence"])

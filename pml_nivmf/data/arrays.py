@@ -54,8 +54,8 @@ def MapArrays(  # noqa: N802
         arrays.pop("x_train_degraded", None)
 
     held_out = hold_out_classes(arrays["y_train"], validation_share, seed)
-    draw = partial(_random_map, step=step, degraded_share=degraded_share)
-    return _splits(arrays, held_out, draw, partial(_original_map, step=step))
+    draw = partial(random_map, step=step, degraded_share=degraded_share)
+    return _splits(arrays, held_out, draw, partial(original_map, step=step))
 
 
 def _splits(arrays: dict[str, Tensor], held_out: Tensor, draw: Transform, plain: Transform) -> DataSplits:
@@ -82,14 +82,14 @@ def random_view(views: Tensor) -> Tensor:
     return views[int(torch.randint(len(views), ()))]
 
 
-def _random_map(views: Tensor, step: Tensor, degraded_share: float) -> Tensor:
+def random_map(views: Tensor, step: Tensor, degraded_share: float = 0.0) -> Tensor:
     if not degraded_share:
         return random_view(views) * step
     degraded = bool(torch.rand(()) < degraded_share)
     return (views[-1] if degraded else random_view(views[:-1])) * step
 
 
-def _original_map(views: Tensor, step: Tensor) -> Tensor:
+def original_map(views: Tensor, step: Tensor) -> Tensor:
     return views[0] * step
 
 

@@ -69,21 +69,18 @@ def enrol(folder: Path, source: Path, target: Path) -> ClassGallery:
     return gallery
 
 
-def load_gallery(path: Path, run: str | None = None) -> ClassGallery:
-    """The gallery, with another folder of its run if that has moved."""
+def identify(path: Path, sources: Sequence[Path], precision: float, run: str | None = None) -> dict[str, Answer]:
+    """The answers of a gallery to images, all images in folders, and the `embeddings` of .npz files, by their names.
+
+    run: the folder of the gallery's run, if it has moved.
+    """
     gallery = ClassGallery.load(path)
-    gallery.info |= {"run": run} if run else {}
-    return gallery
-
-
-def identify(gallery: ClassGallery, sources: Sequence[Path], precision: float) -> dict[str, Answer]:
-    """The answers to images, to all images in folders, and to the `embeddings` of .npz files, by their names."""
     files = [path for source in sources for path in (images_in(source) if source.is_dir() else [source])]
     archives = [path for path in files if path.suffix == ".npz"]
     embeddings: list[Any] = [_arrays(path, "embeddings")[0] for path in archives]
     names = [f"{path}[{row}]" for path, rows in zip(archives, embeddings, strict=True) for row in range(len(rows))]
     if images := [path for path in files if path not in archives]:
-        raw, readable = _embed(load_run(gallery.info["run"]), images)
+        raw, readable = _embed(load_run(run or gallery.info["run"]), images)
         embeddings.append(raw)
         names += map(str, readable)
     answers = gallery.identify(np.concatenate(embeddings), precision)

@@ -13,13 +13,6 @@ def experiment_name(name_or_path: str) -> str:
     return Path(name_or_path).stem if name_or_path.endswith(YAML) else name_or_path
 
 
-def name_with_overrides(name_or_path: str, overrides: Sequence[str]) -> str:
-    """The experiment's name and what overrides change, such as `glyphs-epochs-3`."""
-    changed = [text for text in overrides if text.partition("=")[0] not in ("loss", "general.seed", *MACHINE)]
-    name = "-".join([experiment_name(name_or_path), *map(short_override, sorted(changed))])
-    return name.removeprefix("own_images-")  # the name of the images' folder follows
-
-
 def short_override(text: str) -> str:
     """`general.epochs=3` as epochs-3, a variant such as `model=resnet50` and a path by its own name."""
     key, _, value = text.partition("=")
@@ -29,10 +22,12 @@ def short_override(text: str) -> str:
 
 
 def results_folder(folder: str | None, name_or_path: str, overrides: Sequence[str], *parents: str) -> Path:
-    """FOLDER/NAME or, without a folder, runs/NAME-OVERRIDES."""
+    """FOLDER/NAME or, without a folder, runs/NAME-OVERRIDES, such as runs/glyphs-epochs-3."""
     if folder:
         return Path(folder) / experiment_name(name_or_path)
-    return Path("runs", *parents) / name_with_overrides(name_or_path, overrides)
+    changed = [text for text in overrides if text.partition("=")[0] not in ("loss", "general.seed", *MACHINE)]
+    name = "-".join([experiment_name(name_or_path), *map(short_override, sorted(changed))])
+    return Path("runs", *parents) / name.removeprefix("own_images-")  # the name of the images' folder follows
 
 
 def run_folder(composed: Composed, name_or_path: str, overrides: Sequence[str]) -> Path:
