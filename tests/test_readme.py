@@ -42,7 +42,7 @@ def test_commands_are_accepted(command):
 
 # What makes the same commands short.
 SHORT = ["general.epochs=1", "general.batch_size=8", "general.device=cpu", "general.num_workers=0"]
-FEWER = {"compare": ["--seeds", "1"], "sweep": ["--reproduce-best", "1"], "figures": ["--format", "png", "--dpi", "20"]}
+FEWER = {"compare": ["--seeds", "1"], "sweep": ["--reproduce-best", "1"]}
 QUICK = ("list", "figures", "run")
 WITH_STAND_IN = r"^(list|figures)$|glyphs|table1/.*=(FOLDER|FILE)$"  # the others need other runs or large data
 

@@ -5,7 +5,7 @@ import json
 import os
 from pathlib import Path
 
-from .arguments import argument, command, count, counts, names
+from .arguments import argument, command, count, counts
 
 _SHAPES = "batch, classes, dimensions, samples; may be repeated (default: three shapes like CUB and SOP)"
 _STEPS = "time whole training steps of this timm model instead: --step resnet50 (32 images of 128 pixels)"
@@ -88,25 +88,21 @@ def bench(options: argparse.Namespace) -> None:
 @command(
     "figures",
     argument("--dir", metavar="FOLDER", default="figures", help="output folder (default: %(default)s)"),
-    argument("--format", type=names, default="png,svg", help="(default: %(default)s)"),
     argument("--omega", nargs="+", metavar="FOLDER", help="draw R@1 against ω: one line for each folder"),
-    argument("--dpi", type=count, default=200, help="pixels per inch (default: %(default)s)"),
 )
 def draw_figures(options: argparse.Namespace) -> None:
     """Draw the figures that need no run: densities, distances and normalizers; or a metric against the weight ω."""
-    from ..checks import check_option
     from ..reports import figures
     from ..reports.figures.runs import weight_curves
     from ..reports.run_folders import read_runs
     from ..reports.view import weight_scores
 
-    formats = [check_option("--format", name, figures.FORMATS) for name in options.format]
     figures_to_draw = figures.NEEDING_NO_RUN
     if options.omega:
         scores = {folder: weight_scores(read_runs([Path(folder)])) for folder in options.omega}
         figures_to_draw = {"omega": lambda: weight_curves(scores, "R@1")}
     for name, draw in figures_to_draw.items():
-        print(*figures.save(draw(), Path(options.dir) / name, formats, options.dpi), sep="\n")
+        print(*figures.save(draw(), Path(options.dir) / name), sep="\n")
 
 
 @command(

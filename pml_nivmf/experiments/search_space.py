@@ -105,59 +105,60 @@ def plan(
     experiment: str, losses: Sequence[str], overrides: Sequence[str], trials: int | None = None
 ) -> list[LossSearch]:
     """One search per loss, every space checked; `losses` and `trials` replace those of the experiment's file."""
-    first, where = compose(experiment, overrides), f"{experiment}: sweep"
+    first = compose(experiment, overrides)
     chosen = compare.overrides_of_losses(first, losses, overrides)
-    section = _read_section(first.sweep, experiment)
+    section = _read_section(first.sweep)
     section.trials = trials or section.trials
     for name in section.losses.keys() - {Path(loss).stem for loss in chosen}:
         find_variant("loss", str(name))
     searches = []
     for loss, texts in chosen.items():
         in_place = compose(experiment, [*texts, f"loss={loss}"]).searches
-        space = _read_space(section, in_place, loss, where)
+        space = _read_space(section, in_place, loss)
         values = [f"{key}={space[key].values[0]}" for key in in_place]
         base = compare.compose_loss(experiment, loss, [*texts, *values], first.config.general.seed, Path())
         searches.append(LossSearch(experiment, loss, texts, base, section, space))
-        _check(searches[-1], f"{where} of {Path(loss).stem}")
+        _check(searches[-1])
     searched = {*section.space}.union(*section.losses.values(), *(search.space for search in searches))
     for key in section.start.keys() - searched:
-        raise ConfigError(f"{where}.start: {key!r} is not searched{nearest(key, searched)}")
+        raise ConfigError(f"sweep.start: {key!r} is not searched{nearest(key, searched)}")
     return searches
 
 
-def _read_section(section: Any, source: str) -> SweepSection:
+def _read_section(section: Any) -> SweepSection:
     section = {} if section is None else section
     if isinstance(section, dict) and section.get("sampler") == "grid":
         section = _GRID_DEFAULTS | section
     try:
         config: Any = OmegaConf.merge({"sweep": OmegaConf.structured(SweepSection)}, {"sweep": section})
     except OmegaConfBaseException as error:
-        raise ConfigError(f"{source}: {error.full_key or 'sweep'}: {str(error).splitlines()[0]}") from None
+        raise ConfigError(f"{error.full_key or 'sweep'}: {str(error).splitlines()[0]}") from None
     result: SweepSection = OmegaConf.to_object(config.sweep)  # type: ignore[assignment]
     if result.start and result.sampler == "grid":
-        raise ConfigError(f"{source}: sweep.start: a grid runs every combination: leave start out")
+        raise ConfigError("sweep.start: a grid runs every combination: leave start out")
     return result
 
 
-def _read_space(section: SweepSection, in_place: dict[str, Any], loss: str, where: str) -> dict[str, Parameter]:
+def _read_space(section: SweepSection, in_place: dict[str, Any], loss: str) -> dict[str, Parameter]:
     """The parameters of one loss: the common ones that concern it, those under `losses`, and those of key~SEARCH~."""
-    targets = {key: compare.target_class(key, registry.known("loss"), f"{where}.space") for key in section.space}
+    targets = {key: compare.target_class(key, registry.known("loss"), "sweep.space") for key in section.space}
     common = {key: entry for key, entry in section.space.items() if targets[key] in (None, loss_class(loss))}
-    changes, place = section.losses.get(Path(loss).stem, {}), f"{where}.losses.{Path(loss).stem}"
+    changes = section.losses.get(Path(loss).stem, {})
     for key in changes:
-        compare.target_class(key, [loss_class(loss)], place)
+        compare.target_class(key, [loss_class(loss)], f"sweep.losses.{Path(loss).stem}")
     kinds = ("choice",) if section.sampler == "grid" else ("choice", "log_uniform", "uniform", "int")
     space = {}
     for key, entry in ((key, entry) for key, entry in (common | changes | in_place).items() if entry is not None):
         kind, values = next(iter(entry.items()), ("", [])) if isinstance(entry, dict) else ("", [])
         if not values or len(entry) != 1 or kind not in kinds:
-            raise ConfigError(f"{where}: {key}: expected {{KIND: […]}}, got {entry}{nearest(kind, kinds)}")
+            raise ConfigError(f"sweep: {key}: expected {{KIND: […]}}, got {entry}{nearest(kind, kinds)}")
         space[key] = Parameter(kind, list(map(json.dumps, values)) if kind == "choice" else values)
     return space
 
 
-def _check(search: LossSearch, where: str) -> None:
+def _check(search: LossSearch) -> None:
     """Let Optuna check all ranges and the start, and compose every option and both ends of every range."""
+    where = f"sweep of {search.name}"
     if not search.space:
         raise ConfigError(f"{where}: there is no parameter: add some under space or losses, or a key~SEARCH~")
     if search.base.evaluation.select_on != "validation":

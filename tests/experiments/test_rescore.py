@@ -113,6 +113,6 @@ def test_the_weight_of_the_guidance(experiment, tmp_path, in_process, capsys):
     assert list(scores) == [0.0, 0.1, 10, math.inf]
     expected = summary_of(tmp_path / "tiny" / "panc_el_nivmf-weight-10" / "seed-0")["test"]["recall_at_1"]
     assert scores[10] == [100 * expected]
-    drawn = ["figures", "--omega", str(tmp_path / "tiny"), "--dir", str(tmp_path), "--format", "png", "--dpi", "20"]
+    drawn = ["figures", "--omega", str(tmp_path / "tiny"), "--dir", str(tmp_path)]
     assert cli.main(drawn) == 0
     assert (tmp_path / "omega.png").exists()

@@ -171,7 +171,5 @@ def test_png_and_svg(tmp_path):
 def test_the_command(tmp_path, capsys, monkeypatch):
     """The commands of experiment_configs/README.md draw all of them in tests/test_readme.py."""
     monkeypatch.setattr(figures, "NEEDING_NO_RUN", {"bars": DRAWN["ablation_bars"]})
-    assert main(["figures", "--dir", str(tmp_path / "out"), "--format", "png", "--dpi", "40"]) == 0
-    assert capsys.readouterr().out.split() == [str(path) for path in (tmp_path / "out").iterdir()]
-    assert main(["figures", "--format", "bmp", "--dir", str(tmp_path / "none")]) == 2
-    assert "--format must be one of png, svg, got 'bmp'" in capsys.readouterr().err
+    assert main(["figures", "--dir", str(tmp_path / "out")]) == 0
+    assert capsys.readouterr().out.split() == sorted(str(path) for path in (tmp_path / "out").iterdir())

@@ -3,7 +3,7 @@
 To add one, write a function with the decorator `styled` that returns a figure.
 """
 
-from .style import FORMATS, save
+from .style import save
 from .theory import NEEDING_NO_RUN, densities_on_sphere
 
-__all__ = ["FORMATS", "NEEDING_NO_RUN", "densities_on_sphere", "save"]
+__all__ = ["NEEDING_NO_RUN", "densities_on_sphere", "save"]

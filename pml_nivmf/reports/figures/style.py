@@ -2,7 +2,6 @@
 
 import io
 import re
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +26,6 @@ COLOURS = (*(light for light, _ in PALETTE.values()), BLACK)
 BLUE = RIGHT = COLOURS[0]
 WRONG = COLOURS[1]
 MAP = "viridis"  # even steps of lightness, so it also survives a grey printer
-FORMATS = ("png", "svg")
 _CSS_COLOURS = {light: f"var(--{name})" for name, (light, _) in PALETTE.items()}
 _CSS_COLOURS |= {BLACK: "currentColor", STYLE["grid.color"]: "var(--line)"}
 _DASHES = ("-", "--", "-.", ":")
@@ -47,14 +45,14 @@ def series_style(index: int) -> dict[str, Any]:
 
 
 @styled
-def save(figure: Figure, path: str | Path, formats: Sequence[str] = FORMATS, dpi: int = 200) -> list[Path]:
+def save(figure: Figure, path: str | Path, dpi: int = 200) -> list[Path]:
     """Write path.png and path.svg, create their folder, and return the written paths.
 
     dpi: pixels per inch of PNG files and of images in SVG files; figures are 6.9 inches wide.
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    files = [path.with_name(f"{path.name}.{name}") for name in formats]
+    files = [path.with_name(f"{path.name}.{name}") for name in ("png", "svg")]
     for file in files:
         figure.savefig(file, dpi=dpi, metadata={"Date": None} if file.suffix == ".svg" else None)
     return files
