@@ -28,7 +28,6 @@ YAML = (".yaml", ".yml")
 # Where and how a run is computed. It may be resumed with these changed; with others it would be another run.
 MACHINE = ("general.run_dir", "general.threads", "general.device", "general.num_workers")
 _REFERENCE = re.compile(r"\$\{\w+(\.\w+)*\}")
-_Layer = dict[str, Any]
 
 
 @dataclass
@@ -68,8 +67,6 @@ def variants(group: str) -> dict[str, Path]:
 def find_variant(group: str, name: str) -> Path:
     """The file of a variant or an experiment, by name or by a user's path."""
     if name.endswith(YAML):
-        if not Path(name).exists():
-            raise ConfigError(f"{group}: there is no file {name}")
         return Path(name)
     if name not in variants(group):
         raise ConfigError(f"unknown {group} {name!r}{nearest(name, variants(group))}")
@@ -122,14 +119,14 @@ def compose(name_or_path: str, overrides: Sequence[str] = ()) -> Composed:
     return composed
 
 
-def _with_bases(name_or_path: str) -> list[_Layer]:
+def _with_bases(name_or_path: str) -> list[dict[str, Any]]:
     """The experiment's file, preceded by the file of its base, and so on."""
     experiment = load(find_variant("experiment", name_or_path))
     base = experiment.pop("base", None)
     return [*([] if base is None else _with_bases(str(base))), experiment]
 
 
-def _variants(layers: Sequence[_Layer], default: Sequence[str] = ("default",)) -> dict[str, list[str]]:
+def _variants(layers: Sequence[dict[str, Any]], default: Sequence[str] = ("default",)) -> dict[str, list[str]]:
     """The variants of each group in the order of merging; the last layer that names some of a group chooses them."""
     chosen = {group: [*default] for group in GROUPS}
     for values in layers:
@@ -140,7 +137,7 @@ def _variants(layers: Sequence[_Layer], default: Sequence[str] = ("default",)) -
     return chosen
 
 
-def _files(chosen: dict[str, list[str]]) -> list[_Layer]:
+def _files(chosen: dict[str, list[str]]) -> list[dict[str, Any]]:
     return [{group: load(find_variant(group, name))} for group in GROUPS for name in chosen[group]]
 
 
@@ -154,7 +151,7 @@ def _read_names(group: str, names: Any) -> list[str]:
     return names
 
 
-def _parse_override(text: str) -> _Layer:
+def _parse_override(text: str) -> dict[str, Any]:
     """`a.b=1` as {a: {b: 1}}, and the choice of a variant, `loss=cos`, as {groups: {loss: cos}}."""
     key, equals, value_text = text.partition("=")
     if not equals and not key.endswith(DELETE):
@@ -167,7 +164,7 @@ def _parse_override(text: str) -> _Layer:
     return value
 
 
-def _checked(layers: Sequence[_Layer]) -> tuple[DictConfig, dict[str, Any]]:
+def _checked(layers: Sequence[dict[str, Any]]) -> tuple[DictConfig, dict[str, Any]]:
     """The merged values with types, defaults and resolved references, and the search spaces."""
     merged: dict[str, Any] = {}
     for values in layers:
@@ -186,7 +183,7 @@ def _checked(layers: Sequence[_Layer]) -> tuple[DictConfig, dict[str, Any]]:
     return config, searches
 
 
-def _merge(base: dict[str, Any], new: _Layer, parent: str = "") -> None:
+def _merge(base: dict[str, Any], new: dict[str, Any], parent: str = "") -> None:
     for key_with_action, value in new.items():
         key = _without_action(key_with_action)
         path = f"{parent}.{key}" if parent else key

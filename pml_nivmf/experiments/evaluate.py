@@ -27,8 +27,7 @@ def check_metrics(evaluation: dict[str, Any]) -> None:
             ProbabilisticAccuracyCalculator(include=(name,))  # some names contain a number, such as recall_at_5
         except ValueError:
             known = ProbabilisticAccuracyCalculator().original_function_dict
-            key = f"evaluation.{'metrics' if name in evaluation['metrics'] else 'test_metrics'}"
-            raise ConfigError(f"{key}: unknown metric {name!r}{nearest(name, known)}") from None
+            raise ConfigError(f"evaluation: unknown metric {name!r}{nearest(name, known)}") from None
     select = evaluation["select"]
     computed = _build_calculator(evaluation, evaluation["metrics"], torch.device("cpu")).get_curr_metrics()
     if select not in computed:
