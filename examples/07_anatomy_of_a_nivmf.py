@@ -91,7 +91,7 @@ shapes = {
     "κ along μ grows": dict(sphere([20.0, 20.0, value], ahead) for value in (10.0, 20.0, 40.0)),
     "μ off the axes": dict(sphere([value, 20.0, 20.0], aside) for value in (10.0, 20.0, 60.0)),
 }
-for path in figures.save(figures.densities_on_sphere(shapes), "figures/anatomy_of_a_nivmf", ["png"]):
+for path in figures.save(figures.densities_on_sphere(shapes), "figures/anatomy_of_a_nivmf"):
     print(path)
 
 # %% [markdown]
