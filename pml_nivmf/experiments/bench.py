@@ -134,15 +134,12 @@ def median_seconds(steps: dict[str, Step], rounds: int) -> dict[str, float]:
 
 
 def _seconds(step: Step) -> float:
-    start = _now()
+    synchronize: Step = torch.cuda.synchronize if torch.cuda.is_available() else lambda: None
+    synchronize()
+    start = time.perf_counter()
     step()
-    return _now() - start
-
-
-def _now() -> float:
-    if torch.cuda.is_available():
-        torch.cuda.synchronize()
-    return time.perf_counter()
+    synchronize()
+    return time.perf_counter() - start
 
 
 def _memory(loss: nn.Module, step: Step, device: torch.device) -> dict[str, float]:

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from omegaconf import DictConfig
 from pytorch_metric_learning.losses import CrossBatchMemory
 from torch import nn
 
@@ -33,8 +32,8 @@ class Progress:
 # Files ----------------------------------------------------------------------------------------------------------
 
 
-def save(folder: Path, state: dict[str, Any]) -> None:
-    _write(folder / NEWEST, state)
+def save(parts: Parts, progress: Progress, folder: Path) -> None:
+    _write(folder / NEWEST, state_of(parts, progress))
 
 
 def load(folder: Path) -> dict[str, Any] | None:
@@ -70,10 +69,10 @@ def _write(path: Path, state: dict[str, Any]) -> None:
 # State of a run. Generators and samplers are not part of it: every epoch is seeded and begins with a new sampler ---
 
 
-def state_of(config: DictConfig, parts: Parts, progress: Progress) -> dict[str, Any]:
+def state_of(parts: Parts, progress: Progress) -> dict[str, Any]:
     return {
         "epoch": len(progress.history),
-        "config": to_yaml(config),
+        "config": to_yaml(parts.config),
         **_states(_stateful(parts)),
         "memories": {name: (memory.queue_idx, memory.has_been_filled) for name, memory in _memories(parts.loss)},
         "progress": asdict(progress),

@@ -24,8 +24,7 @@ _BATCH = 64
 def measure(parts: Parts, embeddings: Tensor, labels: Tensor) -> dict[str, float]:
     """Metrics `gallery_K_shot_NAME` of test items, over the queries to three random galleries with K images per class.
 
-    K: the numbers in `evaluation.gallery_shots`. NAME: see `posterior_metrics`; nearest_neighbour is the accuracy of the
-    nearest enrolled image, as a comparison.
+    K: see `evaluation.gallery_shots`. NAME: see `posterior_metrics`; or nearest_neighbour, the nearest image's accuracy.
     """
     shots = parts.config.evaluation.gallery_shots
     if not shots:

@@ -14,7 +14,6 @@ from .distributed import on_first
 
 def build_calculators(evaluation: dict[str, Any], device: torch.device) -> dict[str, ProbabilisticAccuracyCalculator]:
     """Return the calculators "validation" (after epochs) and "test" (once, with more metrics)."""
-    check_metrics(evaluation)
     more = list(dict.fromkeys([*evaluation["metrics"], *evaluation["test_metrics"]]))
     splits = {"validation": evaluation["metrics"], "test": more}
     return {split: _build_calculator(evaluation, metrics, device) for split, metrics in splits.items()}
@@ -22,14 +21,8 @@ def build_calculators(evaluation: dict[str, Any], device: torch.device) -> dict[
 
 def check_metrics(evaluation: dict[str, Any]) -> None:
     """Raise a ConfigError for unknown metrics and for a selection that is not computed or should be low."""
-    for name in (*evaluation["metrics"], *evaluation["test_metrics"]):
-        try:
-            ProbabilisticAccuracyCalculator(include=(name,))  # some names contain a number, such as recall_at_5
-        except ValueError:
-            known = ProbabilisticAccuracyCalculator().original_function_dict
-            raise ConfigError(f"evaluation: unknown metric {name!r}{nearest(name, known)}") from None
-    select = evaluation["select"]
-    computed = _build_calculator(evaluation, evaluation["metrics"], torch.device("cpu")).get_curr_metrics()
+    calculators = build_calculators(evaluation, torch.device("cpu"))
+    select, computed = evaluation["select"], calculators["validation"].get_curr_metrics()
     if select not in computed:
         raise ConfigError(f"evaluation.select: {select!r} is not computed{nearest(select, computed)}")
     if lower_is_better(select):

@@ -100,7 +100,7 @@ class _Run:
         self.progress.seconds, self.epoch_start = self.progress.seconds + now - self.epoch_start, now
         self.progress.history.append(row)
         if self.recorder is not None:
-            checkpoint.save(self.folder, checkpoint.state_of(self.config, self.parts, self.progress))
+            checkpoint.save(self.parts, self.progress, self.folder)
             self.recorder.add(row)
         if is_first():
             write_json(self.folder / _HISTORY, self.progress.history)

@@ -228,24 +228,14 @@ def reproduce(
 
 
 def write_results(results: Sequence[SearchResult], folder: Path) -> None:
-    """Save sweep.json, sweep.md and Optuna's figure of each loss, and print the table."""
-    from matplotlib import pyplot
-
-    from ..reports.figures import save
-
+    """Save sweep.json and sweep.md, and print the table."""
     plan, losses = results[0].plan, [_summary(result) for result in results]
     name, score = experiment_name(plan.experiment), f"validation_{plan.base.evaluation.select}"
     search = {"experiment": name, "sampler": plan.section.sampler, "seeds_per_trial": plan.section.seeds}
     write_json(folder / "sweep.json", search | {"score": score, "losses": losses})
-    for result in results:
-        study = optuna.create_study(direction="maximize")
-        study.add_trials(result.trials)
-        optuna.visualization.matplotlib.plot_slice(study, target_name=score)
-        save(pyplot.gcf(), folder / f"sweep-{result.plan.name}")
-        pyplot.close()
     table = search_markdown(losses)
     write_text(folder / "sweep.md", table + "\n")
-    print(f"{name}: {score}\n{table}\ntrials, table and figures in {folder}")
+    print(f"{name}: {score}\n{table}\ntrials and table in {folder}")
 
 
 def _summary(result: SearchResult) -> dict[str, Any]:

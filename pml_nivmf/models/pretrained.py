@@ -21,8 +21,6 @@ from ..checks import nearest
 _NOT_ALLOWED_IN_TIMM = ("num_classes", "features_only", "pretrained_cfg", "pretrained_cfg_overlay", "checkpoint_path")
 _OFFLINE = hub.HF_HUB_OFFLINE  # as the user set it
 _CLASSES = 1000  # ImageNet's, as in all of torchvision's weights
-# Of GoogLeNet and Inception-V3. In training, the models would return their outputs in addition to the features.
-_SIDE_CLASSIFIERS = ("aux1", "aux2", "AuxLogits")
 
 
 class TimmTrunk(nn.Module):
@@ -106,37 +104,24 @@ def _remove_modules(model: nn.Module, stage: str, before: bool) -> None:
 class TorchvisionTrunk(nn.Module):
     """Features of a torchvision model before its last layer: (batch, 3, height, width) -> (batch, num_features).
 
-    torchvision's GoogLeNet is not the literature's BN-Inception. Its weights and those of Inception-V3 come from
-    TensorFlow and expect inputs in [-1, 1]; with `transform_input`, the default if weights are loaded, the model
-    converts from ImageNet's statistics itself. Pass transform_input=False with a `weights_file` that was trained
-    without it.
-
-    name: torchvision's name: "googlenet", "resnet50", "densenet121", "convnext_tiny", "vit_b_16".
+    name: torchvision's name: "resnet50", "densenet121", "convnext_tiny", "vit_b_16".
     pretrained: download torchvision's newest weights, or those named, e.g. "IMAGENET1K_V1". Not used if `weights_file`
         is given.
     weights_file: a local state dict (.pth, .pt, .safetensors) of this model; a classifier in it is ignored.
-    kwargs: for the model's constructor, e.g. dropout=0.0 for models with dropout before the last layer.
+    kwargs: for the model's constructor, e.g. aux_logits=False for a GoogLeNet without pretrained weights.
     """
 
     def __init__(
         self,
-        name: str = "googlenet",
+        name: str = "resnet50",
         pretrained: bool | str = True,
         weights_file: str | Path | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__()
-        from_file = weights_file is not None
-        weights = "DEFAULT" if pretrained is True else pretrained or None
-        weights = None if from_file else weights
-        if name in ("googlenet", "inception_v3") and weights is None:  # torchvision's weights need side classifiers
-            kwargs = {"aux_logits": False, "init_weights": not from_file, "transform_input": from_file, **kwargs}
+        weights = None if weights_file is not None else "DEFAULT" if pretrained is True else pretrained or None
         with _download_errors("TorchvisionTrunk", name):
             self.model: Any = models.get_model(name, weights=weights, **kwargs)
-        for side in _SIDE_CLASSIFIERS:
-            if hasattr(self.model, side):
-                setattr(self.model, side, None)
-                self.model.aux_logits = False
         self.num_features = _remove_last_layer(self.model)
         if weights_file is not None:
             _load_weights(self.model, weights_file)
@@ -161,12 +146,12 @@ def _remove_last_layer(model: nn.Module) -> int:
 def _load_weights(model: nn.Module, file: str | Path) -> None:
     """Load a state dict, also if it is wrapped as {"state_dict": …} or saved from DataParallel or a trunk.
 
-    The file may contain the layers that a trunk leaves out: the classifier, which is nn.Identity, and side classifiers.
+    The file may contain the classifier, which is nn.Identity in a trunk.
     """
     if not Path(file).is_file():
         raise FileNotFoundError(f"weights_file {str(file)!r} does not exist")
     identities = [name for name, module in model.named_modules() if isinstance(module, nn.Identity)]
-    left_out = tuple(f"{layer}." for layer in (*identities, *_SIDE_CLASSIFIERS))
+    left_out = tuple(f"{layer}." for layer in identities)
     try:
         state = load_state_dict(str(file), weights_only=True)
         if all(key.startswith("model.") for key in state):  # saved from a TimmTrunk or TorchvisionTrunk

@@ -15,7 +15,7 @@ from pml_nivmf.experiments import registry
         ("loss={NonIsotropicVMFLoss: {temperature: -1}}", "temperature must be a positive number, got -1"),
         ("loss~OVERRIDE~={os.system: {command: ls}}", "unknown loss 'os.system'"),
         ("evaluation.select=accuracy", "evaluation.select: 'accuracy' is not computed"),
-        ("evaluation.metrics=[recal_at_1]", "unknown metric 'recal_at_1': did you mean 'recall_at_1'"),
+        ("evaluation.metrics=[recal_at_1]", "evaluation: Primary metrics must be one or more of: "),
         ("evaluation.retrieval=cosin", "retrieval must be one of cosine, l2, got 'cosin'"),
         ("general.device=warp", "general.device: torch cannot use 'warp' here"),
         ("optimizers.model~OVERRIDE~={Adam: {}}", "lr is missing"),

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from matplotlib.image import imread
 from optuna.trial import TrialState
 
 from pml_nivmf import cli
@@ -167,6 +166,5 @@ def test_best_settings_are_reproduced_with_new_seeds(write, tmp_path, in_process
     assert config.optimizers.proxy_lr == pytest.approx(loss["best"]["values"]["optimizers.proxy_lr"])
     assert f"{loss['best']['values']['optimizers.proxy_lr']:.4g}" in (folder / "sweep.md").read_text()
     assert "tiny: validation_mean_average_precision_at_r" in output
-    assert imread(folder / "sweep-el_vmf.png")[..., :3].std() > 0.05, "there is something to see"
     tuned = results.collect_tuned(folder)["features"]
     assert (tuned["sampler"], tuned["losses"]["el_vmf"]["trials"]) == ("tpe", 2)
