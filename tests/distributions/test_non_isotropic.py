@@ -48,12 +48,13 @@ def test_paper_measure_is_the_paper_formula():
         _ = nivmf.mean
 
 
-@pytest.mark.parametrize("dim", [2, 3, 16, 128])
+@pytest.mark.parametrize("dim", [2, 3, 16, 512])
 def test_equal_concentrations_are_a_vmf(dim):
     loc, points = references.unit(4, dim), references.unit(4, dim, seed=1)
-    kappa = torch.tensor([0.1, 1.0, 20.0, 300.0], dtype=torch.float64)
-    nivmf = NonIsotropicVonMisesFisher(loc, kappa.unsqueeze(-1).expand(4, dim))
-    torch.testing.assert_close(nivmf.log_prob(points), VonMisesFisher(loc, kappa).log_prob(points))
+    kappa = torch.tensor([1e-3, 1.0, 50.0, 1e6], dtype=torch.float64)
+    nivmf, vmf = NonIsotropicVonMisesFisher(loc, kappa.unsqueeze(-1).expand(4, dim)), VonMisesFisher(loc, kappa)
+    torch.testing.assert_close(nivmf.log_prob(points), vmf.log_prob(points))
+    torch.testing.assert_close(nivmf.mean, vmf.mean, rtol=1e-10, atol=1e-16)
 
 
 @pytest.mark.parametrize("concentration", CONCENTRATIONS)
@@ -116,16 +117,10 @@ def test_mixed_types_are_promoted():
     loc = references.unit(3, dtype=torch.float32)
     mixed = NonIsotropicVonMisesFisher(loc, torch.tensor([1.0, 2.0, 3.0], dtype=torch.float64))
     assert mixed.log_prob(loc.double()).dtype == torch.float64
-    assert NonIsotropicVonMisesFisher(loc, torch.tensor([1, 2, 3])).log_prob(loc).dtype == torch.float32
+    single = NonIsotropicVonMisesFisher(loc, torch.tensor([1, 2, 3]))
+    assert single.log_prob(loc).dtype == single.mean.dtype == torch.float32
     with pytest.raises(ValueError, match=r"floating point, got torch\.int64"):
         NonIsotropicVonMisesFisher(torch.tensor([1, 0, 0]), torch.ones(3))
-
-
-@pytest.mark.parametrize("dim", [2, 3, 16, 512])
-def test_mean_of_equal_concentrations_is_the_vmf_mean(dim):
-    loc, kappa = references.unit(4, dim), torch.tensor([1e-3, 1.0, 50.0, 1e6], dtype=torch.float64)
-    nivmf = NonIsotropicVonMisesFisher(loc, kappa.unsqueeze(-1).expand(4, dim))
-    torch.testing.assert_close(nivmf.mean, VonMisesFisher(loc, kappa).mean, rtol=1e-10, atol=1e-16)
 
 
 @pytest.mark.parametrize(("dim", "spread"), [(2, 1.0), (5, 2.0), (64, 0.5)])
@@ -136,11 +131,6 @@ def test_mean_is_the_mean_of_samples(dim, spread):
     samples = nivmf.rsample((20_000,))
     deviations = (nivmf.mean - samples.mean(0)) / (samples.std(0) / math.sqrt(len(samples)))
     assert deviations.abs().max() < 4.5
-
-
-def test_mean_keeps_its_dtype():
-    nivmf = nivmf_on_the_sphere([1.0, 2.0, 6.0])
-    assert NonIsotropicVonMisesFisher(nivmf.loc.float(), nivmf.concentration.float()).mean.dtype == torch.float32
 
 
 def test_shapes_and_expand():

@@ -1,7 +1,5 @@
 """VonMisesFisher against SciPy, quadrature on S² and torch.distributions' own protocol."""
 
-import math
-
 import pytest
 import scipy.stats
 import torch
@@ -28,7 +26,6 @@ def test_moments_by_quadrature(kappa):
     density = vmf.log_prob(points).exp() * weights
     assert density.sum().item() == pytest.approx(1, abs=1e-10)
     torch.testing.assert_close(density @ points, vmf.mean, atol=1e-10, rtol=0)
-    assert -(density * vmf.log_prob(points)).sum().item() == pytest.approx(vmf.entropy().item(), abs=1e-9)
     assert torch.equal(vmf.mode, vmf.loc)
 
 
@@ -42,12 +39,6 @@ def test_kl_by_quadrature_and_in_high_dimension():
     assert high.item() == pytest.approx(references.kl(z.numpy(), r.numpy()), rel=1e-9)
 
 
-def test_kl_broadcasts():
-    p = VonMisesFisher(references.unit(4, 1, 8), torch.rand(4, 1, dtype=torch.float64))
-    q = VonMisesFisher(references.unit(3, 8), 2.0)
-    assert kl_divergence(p, q).shape == (4, 3)
-
-
 def test_shapes_and_expand():
     vmf = VonMisesFisher(references.unit(4, 1, 6), torch.rand(3, dtype=torch.float64))
     assert vmf.batch_shape == (4, 3)
@@ -58,6 +49,7 @@ def test_shapes_and_expand():
     assert big.batch_shape == (7, 4, 3)
     assert big.log_prob(big.rsample()).shape == (7, 4, 3)
     assert torch.equal(big.mean[2], vmf.mean)
+    assert kl_divergence(vmf, VonMisesFisher(references.unit(3, 6), 2.0)).shape == (4, 3)
 
 
 def test_rsample_reaches_both_parameters():
@@ -66,14 +58,6 @@ def test_rsample_reaches_both_parameters():
     VonMisesFisher(loc, concentration).rsample((100,))[..., 0].sum().backward()
     assert loc.grad.abs().sum() > 0
     assert concentration.grad.abs().sum() > 0
-
-
-def test_mean_direction_of_samples():
-    torch.manual_seed(0)
-    vmf = VonMisesFisher(references.unit(128), 40.0)
-    samples = vmf.rsample((20_000,))
-    standard_error = samples.std(0) / math.sqrt(20_000)
-    assert ((samples.mean(0) - vmf.mean).abs() < 4.5 * standard_error).all()
 
 
 @pytest.mark.parametrize(

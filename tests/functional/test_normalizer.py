@@ -1,4 +1,4 @@
-"""log C_M, its relative form and A_M against mpmath, closed forms, and finite differences."""
+"""log C_M, its relative form and A_M against mpmath and finite differences."""
 
 import math
 
@@ -36,34 +36,11 @@ def test_log_normalizer_is_the_definition(dim):
         assert value == pytest.approx(float(references.log_normalizer(kappa, dim)), rel=1e-12)
 
 
-def test_closed_forms():
-    kappa = torch.tensor([0.01, 1.0, 30.0, 700.0], dtype=torch.float64)
-    circle = -torch.log(torch.special.i0e(kappa)) - kappa
-    sphere = torch.log(kappa) - kappa - torch.log(-torch.expm1(-2 * kappa)) + math.log(2)
-    torch.testing.assert_close(relative_log_normalizer(kappa, 2), circle, rtol=1e-9, atol=1e-13)
-    torch.testing.assert_close(relative_log_normalizer(kappa, 3), sphere, rtol=1e-9, atol=1e-13)
-    torch.testing.assert_close(mean_resultant_length(kappa, 3), 1 / torch.tanh(kappa) - 1 / kappa, rtol=1e-10, atol=0)
-
-
 @pytest.mark.parametrize("dim", [2, 16, 512])
 def test_derivatives(dim):
     kappa = torch.tensor([0.0, 1e-3, 0.5, 40.0, 300.0], dtype=torch.float64, requires_grad=True)
     for function in (relative_log_normalizer, mean_resultant_length, log_vmf_normalizer):
         references.check_two_derivatives(lambda k, f=function: f(k, dim), kappa)
-    (slope,) = torch.autograd.grad(relative_log_normalizer(kappa, dim).sum(), kappa)
-    torch.testing.assert_close(slope, -mean_resultant_length(kappa, dim))
-
-
-@pytest.mark.parametrize("dtype", TOLERANCES)
-@pytest.mark.parametrize("dim", [2, 3, 8192])
-def test_finite_with_two_derivatives_everywhere(dim, dtype):
-    kappa = torch.tensor([0.0, 1e-30, 1e-8, 1.0, 1e3, 1e6], dtype=dtype, requires_grad=True)
-    for function in (relative_log_normalizer, mean_resultant_length):
-        value = function(kappa, dim)
-        (first,) = torch.autograd.grad(value.sum(), kappa, create_graph=True)
-        (second,) = torch.autograd.grad(first.sum(), kappa)
-        assert value.dtype == dtype
-        assert all(bool(torch.isfinite(t).all()) for t in (value, first, second))
 
 
 def test_no_float64_is_made_from_float32():
@@ -98,13 +75,6 @@ def test_slope_of_the_mean_keeps_its_digits_in_float32(dim):
 def test_integers_are_not_truncated():
     for function in (relative_log_normalizer, mean_resultant_length):
         torch.testing.assert_close(function(torch.tensor([5, 10]), 3), function(torch.tensor([5.0, 10.0]), 3))
-
-
-def test_half_precision_keeps_its_dtype():
-    for dtype in (torch.float16, torch.bfloat16):
-        value = relative_log_normalizer(torch.tensor([0.0, 500.0], dtype=dtype), 512)
-        assert value.dtype == dtype
-        assert value[1].item() == pytest.approx(float(references.relative_log_normalizer(500.0, 512)), rel=1e-2)
 
 
 @pytest.mark.parametrize("dim", [2, 5, 64, 512])

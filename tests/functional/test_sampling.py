@@ -9,13 +9,13 @@ import scipy.stats
 import torch
 
 from pml_nivmf.functional import sample_vmf
-from pml_nivmf.functional.sampling import _sample_angle, _stretching_rate, _turning_rate
+from pml_nivmf.functional.sampling import _sample_angle, _stretching_rate
 from pml_nivmf.functional.vmf import second_moment_terms
 
 from .. import references
 
 CASES = [(2, 1.0), (3, 10.0), (16, 0.1), (128, 20.0), (512, 50.0), (512, 1000.0), (2048, 50.0)]
-DRAWS = 50_000
+DRAWS = 10_000
 
 
 @pytest.fixture(autouse=True)
@@ -28,7 +28,7 @@ def _seed():
 @pytest.mark.parametrize("antithetic", [False, True])
 def test_mean_cosine(dim, kappa, antithetic):
     loc = references.unit(dim, dtype=torch.float32)
-    samples = sample_vmf(kappa * loc, (DRAWS // 5,), antithetic=antithetic)
+    samples = sample_vmf(kappa * loc, (DRAWS,), antithetic=antithetic)
     assert (samples.norm(dim=-1) - 1).abs().max() < 1e-5
     cosine = (samples @ loc).double()
     independent = len(cosine) // 2 if antithetic else len(cosine)  # a pair shares its angle
@@ -50,23 +50,20 @@ def test_same_law_as_scipy(dim, kappa, antithetic):
 
 
 @pytest.mark.parametrize(("dim", "kappa"), [*CASES, (2, 10.0), (128, 512.0)])
-def test_mean_gradient_of_the_cosine_is_the_slope_of_its_mean(dim, kappa):
-    """E dw/dκ = A′ = 1 − A² − (M−1)A/κ, where differentiating accepted proposals is 44% off at (2, 1)."""
-    concentration = torch.full((DRAWS,), kappa, dtype=torch.float64)
-    angle, _, sine = _sample_angle(concentration, dim, None)
-    slope = _stretching_rate(angle, concentration, dim) * sine**2
-    expected = references.slope_of_mean_resultant_length(kappa, dim)
-    assert abs(slope.mean() - expected) < 4 * slope.std() / math.sqrt(DRAWS)
-
-
-@pytest.mark.parametrize(("dim", "kappa"), CASES)
-def test_mean_gradient_across_is_the_slope_of_the_mean_vector(dim, kappa):
-    """For e ⊥ μ, E d⟨x,e⟩/d⟨ν,e⟩ = A/κ: the mean vector A·μ turns with μ."""
-    concentration = torch.full((DRAWS,), kappa, dtype=torch.float64)
-    angle, _, sine = _sample_angle(concentration, dim, None)
-    slope = _turning_rate(angle, concentration, dim) * (1 - sine**2 / (dim - 1))
-    expected = float(references.mean_resultant_length(kappa, dim)) / kappa
-    assert abs(slope.mean() - expected) < 4 * slope.std() / math.sqrt(DRAWS)
+def test_mean_gradient_is_the_slope_of_the_mean(dim, kappa):
+    """E dx/dν = A′·μμᵀ + A/κ·(I − μμᵀ), where differentiating accepted proposals is 44% off at (2, 1)."""
+    draws = 5 * DRAWS if dim < 128 else DRAWS // 5
+    along, across = torch.eye(dim, dtype=torch.float64)[:2]
+    natural = (kappa * along).repeat(draws, 1).requires_grad_()
+    samples = sample_vmf(natural)
+    mean = float(references.mean_resultant_length(kappa, dim))
+    for direction, expected in (
+        (along, references.slope_of_mean_resultant_length(kappa, dim)),
+        (across, mean / kappa),
+    ):
+        (gradient,) = torch.autograd.grad((samples @ direction).sum(), natural, retain_graph=True)
+        slopes = gradient @ direction
+        assert abs(slopes.mean() - expected) < 4 * slopes.std() / math.sqrt(draws)
 
 
 def implicit_slope(angle: float, kappa: float, dim: int) -> float:
@@ -109,17 +106,6 @@ def test_gradient_of_an_expectation(dim, kappa, antithetic):
     assert ((gradients.mean(0) - expected).abs() < 4.5 * standard_error + 1e-12).all()
 
 
-def test_antithetic_pairs_lower_the_variance():
-    natural = 60 * references.unit(64)
-    direction = references.unit(64, seed=3)
-
-    def spread(antithetic: bool) -> torch.Tensor:
-        samples = sample_vmf(natural.expand(2000, -1), (6,), antithetic=antithetic)
-        return (samples @ direction).mean(0).var()
-
-    assert spread(True) < 0.5 * spread(False)
-
-
 @pytest.mark.parametrize("draws", [1, 2, 5])
 def test_antithetic_draws_mirror_the_tangent(draws):
     natural = 5 * references.unit(3, 4, 6)
@@ -140,22 +126,6 @@ def test_shapes(shape, sample_shape):
     assert samples.shape == (*sample_shape, *shape)
     samples.sum().backward()
     assert natural.grad.shape == shape
-
-
-@pytest.mark.parametrize("dim", [2, 3, 512])
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
-def test_always_returns(dim, dtype):
-    """From κ = 0 to the largest one, finite samples and gradients."""
-    natural = torch.zeros(6, dim, dtype=dtype)
-    natural[:, -1] = torch.tensor([0.0, 1e-30, 1e-3, 1.0, 6e4, 6e4 if dtype == torch.float16 else 1e6])
-    natural.requires_grad_()
-    samples = sample_vmf(natural, (4,), antithetic=True)
-    samples.float().square().sum(-1).mul(torch.randn(4, 6)).sum().backward()
-    (gradient,) = torch.autograd.grad(sample_vmf(natural, (4,))[..., 0].sum(), natural)
-    assert samples.dtype == dtype
-    assert torch.isfinite(samples).all()
-    assert torch.isfinite(natural.grad).all()
-    assert gradient.abs().max() <= 4 * 2.5  # at most e^{κ|w|} above 1/(M−1) per draw, also at κ = 0
 
 
 def test_gradient_at_zero_is_that_of_the_uniform_distribution():
