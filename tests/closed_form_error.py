@@ -35,31 +35,47 @@ IMAGES, CLASSES, DRAWS = 4, 16, 2000
 
 
 def cells(dim: int, variation: float, norm: float) -> list[str]:
-    """The row of one setting. Half of the images lie near a proxy, as in training."""
+    """The row of one setting."""
+    errors, uncertainty = relative_errors(dim, variation, norm)
+    shown = [f"{percent(e.square().mean().sqrt())} ({percent(e.abs().max())})" for e in errors.values()]
+    return [str(dim), str(variation), f"{norm:g}·M", f"{concentration_at(dim, norm):.0f}", *shown, percent(uncertainty)]
+
+
+def concentration_at(dim: int, norm: float) -> float:
+    return 16 / float(references.mean_resultant_length(norm * dim, dim))
+
+
+def relative_errors(
+    dim: int, variation: float, norm: float, count: int = IMAGES, classes: int = CLASSES
+) -> tuple[dict[tuple[str, str], torch.Tensor], torch.Tensor]:
+    """(errors (images, classes) by normalizer and estimator, the largest standard error of the truth)
+
+    relative to the standard deviation over proxies. Half of the images lie near a proxy, as in training.
+    """
     torch.manual_seed(0)
-    kappa = 16 / float(references.mean_resultant_length(norm * dim, dim))
-    loc = references.unit(CLASSES, dim, seed=1)
-    concentration = references.uneven(CLASSES, dim, 1.0, variation)
-    concentration *= kappa / concentration.log().mean(-1, keepdim=True).exp()  # Σ log κ_m alike, so D(K) adds no spread
-    near = torch.tensor([0.0, 1.0]).repeat_interleave(IMAGES // 2).unsqueeze(1) * loc[:IMAGES]
-    images = norm * dim * F.normalize(references.unit(IMAGES, dim, seed=3) + near, dim=-1)
+    loc = references.unit(classes, dim, seed=1)
+    concentration = references.uneven(classes, dim, 1.0, variation)
+    mean = concentration.log().mean(-1, keepdim=True).exp()
+    concentration *= concentration_at(dim, norm) / mean  # Σ log κ_m alike, so D(K) adds no spread
+    near = torch.tensor([0.0, 1.0]).repeat_interleave(count // 2).unsqueeze(1) * loc[:count]
+    images = norm * dim * F.normalize(references.unit(count, dim, seed=3) + near, dim=-1)
     length = (concentration * loc).norm(dim=-1)
-    log_c = torch.tensor([float(references.log_normalizer(k, dim)) for k in length.tolist()])
     truth, uncertainty = {}, torch.zeros(())
     for normalizer in ("paper", "exact"):
         sampled = [
             references.tilted_importance_sampling(z, loc, concentration, DRAWS, normalizer == "exact") for z in images
         ]
         values, standard_errors = (torch.stack(tensors) for tensors in zip(*sampled, strict=True))
-        truth[normalizer] = values + log_c + (concentration.log().sum(-1) - length.log()) * (normalizer == "paper")
+        log_d = (concentration.log().sum(-1) - length.log()) * (normalizer == "paper")
+        truth[normalizer] = values + references.log_normalizers(length, dim) + log_d
         uncertainty = torch.maximum(uncertainty, (standard_errors / truth[normalizer].std(-1, keepdim=True)).max())
-    row = [str(dim), str(variation), f"{norm:g}·M", f"{kappa:.0f}"]
+    errors = {}
     for normalizer, estimator in COLUMNS.values():
         distance = ExpectedLikelihoodNivMFDistance(normalizer=normalizer, estimator=estimator)
         error = -distance(images, pack_nivmf(loc, concentration)) - truth[normalizer]
-        error = (error - error.mean(-1, keepdim=True)) / truth[normalizer].std(-1, keepdim=True)
-        row.append(f"{percent(error.square().mean().sqrt())} ({percent(error.abs().max())})")
-    return [*row, percent(uncertainty)]
+        error = error - error.mean(-1, keepdim=True)
+        errors[normalizer, estimator] = error / truth[normalizer].std(-1, keepdim=True)
+    return errors, uncertainty
 
 
 def percent(value: torch.Tensor) -> str:
