@@ -131,7 +131,7 @@ def test_closed_forms_are_accurate_for_anisotropic_proxies(dim, norm):
     size = {key: error.square().mean().sqrt() for key, error in errors.items()}
     assert size["paper", "analytic"] < 0.003
     assert size["exact", "second_order"] < 0.02
-    assert size["exact", "analytic"] > 2 * size["exact", "second_order"]
+    assert 2 * size["exact", "second_order"] < size["exact", "analytic"] < 0.2
 
 
 @pytest.mark.parametrize("method", ["exact", "paper"])
