@@ -50,10 +50,13 @@ def _dataset(program: str) -> tuple[TensorDataset, dict[str, object]]:
     return TensorDataset(features, labels), {}
 
 
-def train(trainer: str, make: Callable[..., nn.Module], epochs: int = 6) -> tuple[nn.Module, list[nn.Module]]:
+def train(
+    trainer: str, make: Callable[..., nn.Module], epochs: int = 6, **hooks: Callable
+) -> tuple[nn.Module, list[nn.Module]]:
     """(trunk, losses) after training with one of PML's trainers, built as in its documentation."""
     torch.manual_seed(0)
     dataset, options = _dataset(trainer)
+    options |= hooks
     sizes = [SIZE // 2, SIZE // 2] if trainer == "CascadedEmbeddings" else [SIZE]
     ours = [make(CLASSES, size) for size in sizes]
     names = ["metric_loss_0", "metric_loss_1"] if len(ours) == 2 else ["metric_loss"]

@@ -7,13 +7,15 @@ from pytorch_metric_learning import reducers, regularizers
 
 from pml_nivmf.losses import NivMFProxyLoss, NonIsotropicVMFLoss, VMFProxyLoss
 
+from ..distances import variants
+
 C, M, B = 5, 16, 12
 LOSSES = {
     "EL-nivMF": NonIsotropicVMFLoss,
     "nivMF": NivMFProxyLoss,
     "EL-vMF": VMFProxyLoss,
 }
-each = pytest.mark.parametrize("make", LOSSES.values(), ids=LOSSES.keys())
+each = variants.each(LOSSES)
 DEVIATING = {"concentration": "shared_plus_deviation"}
 
 
@@ -78,12 +80,6 @@ def test_it_is_a_sub_loss_of_its_own_beside_pmls(make, batch):
     torch.testing.assert_close(total(*batch), expected)
 
 
-def test_deviations_have_the_rate_of_concentrations():
-    groups = NonIsotropicVMFLoss(C, M, **DEVIATING).param_groups(1e-3, concentration_lr=0.25)
-    rates = {group["name"]: group["lr"] for group in groups}
-    assert rates["log_concentration"] == rates["log_concentration_deviation"] == 0.25
-
-
 def test_shared_concentrations_are_one_row():
     for make, width in ((NonIsotropicVMFLoss, M), (VMFProxyLoss, 1)):
         assert make(C, M).log_concentration.shape == (C, width)
@@ -122,8 +118,6 @@ def test_softplus_stays_positive_and_finite(batch):
 
 
 def test_bad_options_are_named():
-    with pytest.raises(ValueError, match=r"parametrization must be .*, got 'exp'"):
-        NonIsotropicVMFLoss(C, M, parametrization="exp")
     with pytest.raises(ValueError, match="concentration_regularizer needs shared_plus_deviation, got 'per_class'"):
         NonIsotropicVMFLoss(C, M, concentration_regularizer=regularizers.LpRegularizer())
     with pytest.raises(ValueError, match="concentration_reg_weight must be at least 0, got -1"):

@@ -54,38 +54,36 @@ def l2():
 
 
 @pytest.mark.parametrize(
-    "distance", [ExpectedLikelihoodDistance, BhattacharyyaDistance, KLDistance, lambda: KLDistance("paper"), l2]
+    ("kind", "distance", "temperature", "options"),
+    [
+        (VMFProxyLoss, ExpectedLikelihoodDistance(), 0.7, {}),
+        (VMFProxyLoss, BhattacharyyaDistance(), 0.7, {}),
+        (VMFProxyLoss, KLDistance(), 0.7, {}),
+        (VMFProxyLoss, KLDistance("paper"), 0.7, {}),
+        (VMFProxyLoss, l2(), 0.7, {}),
+        (NivMFProxyLoss, NivMFDistance(), 0.4, {}),
+        (NonIsotropicVMFLoss, ExpectedLikelihoodNivMFDistance(), 1.0, {"learnable_temperature": False}),
+        (NonIsotropicVMFLoss, ExpectedLikelihoodNivMFDistance(), 0.4, {"temperature_position": "outside"}),
+        (
+            NonIsotropicVMFLoss,
+            ExpectedLikelihoodNivMFDistance(normalizer="paper"),
+            1.0,
+            {"learnable_temperature": False},
+        ),
+    ],
 )
-def test_vmf_losses_are_softmax_over_distances(batch, distance):
-    loss = roughened(VMFProxyLoss(C, M, distance=distance(), temperature=0.7, embedding_scale=2.5))
+def test_losses_are_softmax_over_distances(batch, kind, distance, temperature, options):
+    """With the temperature inside of the expected likelihood at t = 1 only."""
+    loss = roughened(kind(C, M, distance=distance, temperature=temperature, embedding_scale=2.5, **options))
     embeddings, labels = batch
-    proxies = F.normalize(loss.proxies, dim=1) * loss.concentration
-    logits = -distance()(2.5 * embeddings, proxies) / loss.temperature
+    directions = F.normalize(loss.proxies, dim=1)
+    nivmf = kind is not VMFProxyLoss
+    proxies = pack_nivmf(directions, loss.concentration) if nivmf else directions * loss.concentration
+    distances = distance(2.5 * embeddings, proxies)
+    logits = -distances / loss.temperature
     torch.testing.assert_close(loss(embeddings, labels), F.cross_entropy(logits, labels))
     torch.testing.assert_close(loss.get_logits(embeddings).log_softmax(1), logits.log_softmax(1))
-
-
-@pytest.mark.parametrize("normalizer", ["exact", "paper"])
-@pytest.mark.parametrize("position", ["inside", "outside"])
-def test_analytic_loss_is_softmax_over_the_distance(batch, normalizer, position):
-    """At t = 1 inside and outside agree with the distance; outside does at every t."""
-    distance = ExpectedLikelihoodNivMFDistance(normalizer=normalizer)
-    embeddings, labels = batch
-    for temperature in (1.0, 0.4) if position == "outside" else (1.0,):
-        options = {"temperature": temperature, "temperature_position": position, "learnable_temperature": False}
-        loss = roughened(NonIsotropicVMFLoss(C, M, distance=distance, embedding_scale=1.0, **options))
-        references = pack_nivmf(F.normalize(loss.proxies, dim=1), loss.concentration)
-        distances = distance(embeddings, references)
-        torch.testing.assert_close(loss(embeddings, labels), F.cross_entropy(-distances / temperature, labels))
-        torch.testing.assert_close(distance(embeddings, loss.references()), distances)
-
-
-def test_point_loss_is_softmax_over_the_density(batch):
-    loss = roughened(NivMFProxyLoss(C, M, temperature=0.4))
-    embeddings, labels = batch
-    refs = pack_nivmf(F.normalize(loss.proxies, dim=1), loss.concentration)
-    expected = F.cross_entropy(-NivMFDistance("exact")(embeddings, refs) / loss.temperature, labels)
-    torch.testing.assert_close(loss(embeddings, labels), expected)
+    torch.testing.assert_close(distance(2.5 * embeddings, loss.references()), distances)
 
 
 def fixed_noise_sampler(noise: torch.Tensor):
@@ -174,8 +172,10 @@ def test_distances_collect_their_statistics(batch, make, chunk_size):
     embeddings, labels = batch
     kind = type(make(C, M).distance)
     options = {"embedding_scale": 2.0, "distance": kind(collect_stats=True), "softmax": FullSoftmax(chunk_size)}
-    loss = roughened(make(C, M, **options))
+    loss = roughened(make(C, M, collect_stats=True, **options))
     loss(embeddings, labels)
+    assert loss.avg_query_norm == pytest.approx(2 * embeddings.norm(dim=1).mean().item())
+    assert loss.current_temperature == pytest.approx(loss.temperature.item())
     expected = kind(collect_stats=True)
     expected(2 * embeddings, loss.references())
     for name in ("initial_avg_query_norm", "final_avg_query_norm", "initial_avg_ref_norm", "final_avg_ref_norm"):

@@ -1,5 +1,7 @@
 """All losses under one signature, make(num_classes, embedding_size, **options)."""
 
+from functools import partial
+
 from pytorch_metric_learning import distances as pml_distances
 from pytorch_metric_learning import losses as pml_losses
 
@@ -17,44 +19,45 @@ def sampled(n_samples=3, **options):
     return ExpectedLikelihoodNivMFDistance(n_samples=n_samples, estimator="monte_carlo", **options)
 
 
-def _with(kind, **fixed):
-    return lambda c, m, **options: kind(c, m, **fixed, **options)
-
-
-def _joint(guidance, **fixed):
-    def make(c, m, **options):
-        return JointProxyLoss(NonIsotropicVMFLoss(c, m, **fixed, **options), guidance(c, m), weight=3.0)
-
-    return make
+def joint(num_classes, embedding_size, guidance, distance=None, **options):
+    probabilistic = NonIsotropicVMFLoss(num_classes, embedding_size, distance=distance)
+    return JointProxyLoss(probabilistic, guidance(num_classes, embedding_size), weight=3.0, **options)
 
 
 PAPER = ExpectedLikelihoodNivMFDistance(normalizer="paper")
 SECOND_ORDER = ExpectedLikelihoodNivMFDistance(estimator="second_order")
 NORM_CARRYING = {
-    "EL-nivMF": _with(NonIsotropicVMFLoss, distance=sampled(5)),
-    "EL-nivMF analytic": _with(NonIsotropicVMFLoss, distance=PAPER),
-    "EL-nivMF analytic exact": _with(NonIsotropicVMFLoss, concentration="shared"),
-    "EL-nivMF second order": _with(NonIsotropicVMFLoss, distance=SECOND_ORDER, parametrization="softplus"),
-    "EL-nivMF outside": _with(NonIsotropicVMFLoss, distance=sampled(), temperature=0.5, temperature_position="outside"),
-    "EL-nivMF deviations": _with(NonIsotropicVMFLoss, concentration="shared_plus_deviation"),
+    "EL-nivMF": partial(NonIsotropicVMFLoss, distance=sampled(5)),
+    "EL-nivMF analytic": partial(NonIsotropicVMFLoss, distance=PAPER),
+    "EL-nivMF analytic exact": partial(NonIsotropicVMFLoss, concentration="shared"),
+    "EL-nivMF second order": partial(NonIsotropicVMFLoss, distance=SECOND_ORDER, parametrization="softplus"),
+    "EL-nivMF outside": partial(
+        NonIsotropicVMFLoss, distance=sampled(), temperature=0.5, temperature_position="outside"
+    ),
+    "EL-nivMF deviations": partial(NonIsotropicVMFLoss, concentration="shared_plus_deviation"),
     "EL-vMF": VMFProxyLoss,
-    "EL-vMF deviations": _with(VMFProxyLoss, concentration="shared_plus_deviation"),
-    "B-vMF": _with(VMFProxyLoss, distance=BhattacharyyaDistance()),
-    "PPK": _with(VMFProxyLoss, distance=PPKDistance(0.3)),
-    "KL-vMF": _with(VMFProxyLoss, distance=KLDistance()),
-    "KL-vMF paper": _with(VMFProxyLoss, distance=KLDistance("paper")),
-    "L2": _with(VMFProxyLoss, distance=pml_distances.LpDistance(normalize_embeddings=False, power=2)),
-    "dot": _with(VMFProxyLoss, distance=pml_distances.DotProductSimilarity(normalize_embeddings=False)),
+    "EL-vMF deviations": partial(VMFProxyLoss, concentration="shared_plus_deviation"),
+    "B-vMF": partial(VMFProxyLoss, distance=BhattacharyyaDistance()),
+    "PPK": partial(VMFProxyLoss, distance=PPKDistance(0.3)),
+    "KL-vMF": partial(VMFProxyLoss, distance=KLDistance()),
+    "KL-vMF paper": partial(VMFProxyLoss, distance=KLDistance("paper")),
+    "L2": partial(VMFProxyLoss, distance=pml_distances.LpDistance(normalize_embeddings=False, power=2)),
+    "dot": partial(VMFProxyLoss, distance=pml_distances.DotProductSimilarity(normalize_embeddings=False)),
 }
 DIRECTIONAL = {
-    "nivMF": _with(NivMFProxyLoss, distance=NivMFDistance("paper")),
-    "nivMF exact": _with(NivMFProxyLoss, concentration="shared"),
-    "Cos": _with(VMFProxyLoss, distance=pml_distances.CosineSimilarity()),
-    "Lp": _with(VMFProxyLoss, distance=pml_distances.LpDistance()),
+    "nivMF": partial(NivMFProxyLoss, distance=NivMFDistance("paper")),
+    "nivMF exact": partial(NivMFProxyLoss, concentration="shared"),
+    "Cos": partial(VMFProxyLoss, distance=pml_distances.CosineSimilarity()),
+    "Lp": partial(VMFProxyLoss, distance=pml_distances.LpDistance()),
 }
 SINGLE = NORM_CARRYING | DIRECTIONAL
 JOINT = {
-    "PANC + EL-nivMF": _joint(pml_losses.ProxyAnchorLoss, distance=sampled()),
-    "PNCA + EL-nivMF": _joint(pml_losses.ProxyNCALoss),
+    "PANC + EL-nivMF": partial(joint, guidance=pml_losses.ProxyAnchorLoss, distance=sampled()),
+    "PNCA + EL-nivMF": partial(joint, guidance=pml_losses.ProxyNCALoss),
 }
 ALL = SINGLE | JOINT
+# Each class, with distances of this package and of PML: for conformance with PML and for properties.
+_NAMES = ("EL-nivMF", "EL-nivMF analytic exact", "nivMF", "EL-vMF", "KL-vMF", "L2", "Cos")
+FEW_SINGLE = {name: SINGLE[name] for name in _NAMES}
+FEW = FEW_SINGLE | {"PANC + EL-nivMF": ALL["PANC + EL-nivMF"]}
+ONE_OF_EACH_CLASS = {name: ALL[name] for name in ("EL-nivMF", "nivMF", "EL-vMF", "PANC + EL-nivMF")}

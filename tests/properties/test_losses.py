@@ -5,8 +5,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ..conformance.variants import ALL
 from ..distances.variants import each
+from ..losses.variants import FEW
 from .strategies import assert_finite, bounded, labelled
 
 
@@ -22,7 +22,7 @@ def value_or_none(loss, embeddings, labels):
 
 
 @pytest.mark.filterwarnings("ignore:all embeddings have length one")
-@each(ALL)
+@each(FEW)
 @bounded(10)
 @given(batch=labelled(), seed=st.integers(0, 100))
 def test_finite_or_the_documented_error(make, batch, seed):
