@@ -1,4 +1,4 @@
-"""Independent ways to the library's numbers: mpmath, quadrature on S², importance sampling, naive loops."""
+"""Independent ways to the library's numbers: mpmath, quadrature on S², importance sampling."""
 
 import math
 from functools import cache
@@ -8,9 +8,6 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
-
-from pml_nivmf.functional.sampling import sample_vmf
-from pml_nivmf.functional.vmf import relative_log_normalizer as fast_relative_log_normalizer
 
 mpmath.mp.dps = 60
 
@@ -151,31 +148,3 @@ def sample_vmf_by_gaussians(natural: torch.Tensor, draws: int) -> torch.Tensor:
     tangent = tangent - (tangent @ loc).unsqueeze(-1) * loc
     tangent = tangent / tangent.norm(dim=-1, keepdim=True)
     return torch.cos(picked).unsqueeze(-1) * loc + torch.sin(picked).unsqueeze(-1) * tangent
-
-
-def algorithm1_loss(
-    embeddings: Tensor, labels: Tensor, proxies: Tensor, log_concentration: Tensor, temperature: Tensor, n_samples: int
-) -> Tensor:
-    """The paper's Algorithm 1 as printed, image by image: mean of −log softmax_c(log (1/N)·Σ_i ρ_c(z_i)^{1/t}).
-
-    It computes what `NonIsotropicVMFLoss` computes with the paper's normalizer and samples.
-    """
-    losses = []
-    for embedding, label in zip(embeddings, labels, strict=True):
-        samples = sample_vmf(embedding, (n_samples,), antithetic=True)  # z_i ~ ζ, (N, M)
-        log_density = nivmf_log_density(samples, F.normalize(proxies, dim=-1), log_concentration.exp())  # (N, C)
-        logits = torch.logsumexp(log_density / temperature, dim=0) - math.log(n_samples)
-        losses.append(-torch.log_softmax(logits, dim=0)[label])
-    return torch.stack(losses).mean()
-
-
-def nivmf_log_density(samples: Tensor, loc: Tensor, concentration: Tensor) -> Tensor:
-    """log ρ(z_i) − log C_M(0) = r(κ̃) + Σ log κ_m − log κ̃ + κ̃·cos(Kz_i, Kμ), every sample with every proxy."""
-    shape = (len(samples), *loc.shape)  # (N, C, M)
-    concentration, loc = concentration.expand(shape), loc.expand(shape)
-    stretched_loc = concentration * loc
-    stretched_samples = concentration * samples.unsqueeze(1).expand(shape)
-    length = stretched_loc.norm(dim=-1)
-    cosine = torch.cosine_similarity(stretched_samples, stretched_loc, dim=-1)
-    log_d = concentration.log().sum(-1) - length.log()
-    return fast_relative_log_normalizer(length, loc.shape[-1]) + log_d + length * cosine

@@ -3,7 +3,15 @@
 import torch
 from torch.nn import functional as F
 
+from pml_nivmf.inference import ClassGallery
+
 DIM = 16
+
+
+def enrol(embeddings, labels, prior=None):
+    gallery = ClassGallery(prior)
+    gallery.add(embeddings, labels)
+    return gallery
 
 
 def draw(classes: int, per_class: int, seed: int = 0, spread: float = 0.8, axes: int = 6):

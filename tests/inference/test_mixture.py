@@ -4,7 +4,6 @@ import math
 
 import pytest
 import torch
-from scipy.special import ive
 from torch.nn import functional as F
 
 from pml_nivmf.inference.mixture import (
@@ -16,13 +15,9 @@ from pml_nivmf.inference.mixture import (
     nearest_images,
 )
 from tests.inference.galleries import draw
+from tests.references import relative_log_normalizer
 
 PARAMETERS = Parameters(image=7.0, mean=5.0, exponent=0.5, size_offset=1.5)
-
-
-def log_normalizer(kappa: float, dim: int) -> float:
-    order = dim / 2 - 1
-    return order * math.log(kappa) - dim / 2 * math.log(2 * math.pi) - math.log(ive(order, kappa)) - kappa
 
 
 def naive_scores(queries, images, classes, sharpness):
@@ -35,8 +30,8 @@ def naive_scores(queries, images, classes, sharpness):
             density = 0.0
             for x in members:
                 nu = PARAMETERS.image * x + PARAMETERS.mean * mean
-                log_density = log_normalizer(float(nu.norm()), dim) + float(sharpness[b] * query @ nu)
-                density += math.exp(log_density - log_normalizer(1e-9, dim)) / len(members)
+                log_density = relative_log_normalizer(float(nu.norm()), dim) + float(sharpness[b] * query @ nu)
+                density += math.exp(log_density) / len(members)
             scores[b, c] = math.log(density) + PARAMETERS.size_offset / len(members)
     return scores
 

@@ -1,4 +1,4 @@
-"""Losses against PML's own, a naive transcription and formulas worked out by hand."""
+"""Losses against PML's own and formulas worked out by hand."""
 
 import pytest
 import torch
@@ -16,7 +16,6 @@ from pml_nivmf.distances import (
 )
 from pml_nivmf.losses import FullSoftmax, JointProxyLoss, NivMFProxyLoss, NonIsotropicVMFLoss, VMFProxyLoss
 
-from .. import references
 from .variants import sampled
 
 C, M, B = 6, 12, 10
@@ -92,39 +91,24 @@ def fixed_noise_sampler(noise: torch.Tensor):
     return sample
 
 
-@pytest.mark.parametrize("temperature", [1.0, 0.1])
-def test_monte_carlo_loss_is_algorithm_1(batch, monkeypatch, temperature):
+@pytest.mark.parametrize("normalizer", ["exact", "paper"])
+@pytest.mark.parametrize("position", ["inside", "outside"])
+def test_monte_carlo_losses_by_their_samples(batch, monkeypatch, normalizer, position):
+    """With the paper's normalizer, Algorithm 1 of the paper (inside) and its Eq. 6 (outside)."""
     sample = fixed_noise_sampler(torch.randn(5, M, dtype=torch.float64))
     monkeypatch.setattr("pml_nivmf.distances.nivmf.sample_vmf", sample)
-    monkeypatch.setattr(references, "sample_vmf", sample)
-    loss = NonIsotropicVMFLoss(
-        C, M, distance=sampled(5, normalizer="paper"), temperature=temperature, embedding_scale=1.0
-    )
-    loss = roughened(loss)
+    options = {"temperature": 0.3, "temperature_position": position, "embedding_scale": 1.0}
+    loss = roughened(NonIsotropicVMFLoss(C, M, distance=sampled(5, normalizer=normalizer), **options))
     embeddings, labels = batch
-    naive = references.algorithm1_loss(embeddings, labels, loss.proxies, loss.log_concentration, loss.temperature, 5)
-    torch.testing.assert_close(loss(embeddings, labels), naive)
+    refs = pack_nivmf(F.normalize(loss.proxies, dim=1), loss.concentration)
+    samples = sample(embeddings, (5,))
+    log_density = -torch.stack([NivMFDistance(normalizer)(x, refs) for x in samples])  # (N, B, C)
+    inside, outside = (loss.temperature, 1.0) if position == "inside" else (1.0, loss.temperature)
+    expected = F.cross_entropy(torch.logsumexp(log_density / inside, 0) / outside, labels)
+    torch.testing.assert_close(loss(embeddings, labels), expected)
     wanted = [embeddings, *loss.parameters()]
-    gradients = [torch.autograd.grad(value, wanted) for value in (loss(embeddings, labels), naive)]
+    gradients = [torch.autograd.grad(value, wanted) for value in (loss(embeddings, labels), expected)]
     torch.testing.assert_close(*gradients)
-
-
-@pytest.mark.parametrize("normalizer", ["exact", "paper"])
-def test_temperature_inside_and_outside(batch, monkeypatch, normalizer):
-    noise = torch.randn(5, M, dtype=torch.float64)
-    monkeypatch.setattr("pml_nivmf.distances.nivmf.sample_vmf", fixed_noise_sampler(noise))
-    embeddings, _ = batch
-    samples = fixed_noise_sampler(noise)(embeddings, (5,))
-    for position in ("inside", "outside"):
-        options = {"temperature": 0.3, "temperature_position": position, "embedding_scale": 1.0}
-        loss = roughened(NonIsotropicVMFLoss(C, M, distance=sampled(5, normalizer=normalizer), **options))
-        refs = pack_nivmf(F.normalize(loss.proxies, dim=1), loss.concentration)
-        log_density = -torch.stack([NivMFDistance(normalizer)(x, refs) for x in samples])  # (N, B, C)
-        if position == "inside":
-            expected = torch.logsumexp(log_density / loss.temperature, 0)
-        else:
-            expected = torch.logsumexp(log_density, 0) / loss.temperature
-        torch.testing.assert_close(loss.get_logits(embeddings).log_softmax(1), expected.log_softmax(1))
 
 
 def test_joint_loss_is_the_weighted_sum_on_shared_proxies(batch):
