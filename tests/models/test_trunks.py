@@ -1,6 +1,5 @@
 """Trunks return flat features of the width they state; local weights are loaded completely or refused."""
 
-import pickle
 import urllib.error
 import urllib.request
 
@@ -74,11 +73,6 @@ def test_the_part_before_a_stage_is_frozen_and_its_maps_can_replace_images():
     torch.testing.assert_close(upper(maps), expected)
 
 
-def test_a_stage_must_exist():
-    with pytest.raises(ValueError, match="no module 'layer9': it must be, or lie in, one of conv1, bn1"):
-        TimmTrunk("test_resnet", pretrained=False, from_stage="layer9")
-
-
 @pytest.mark.parametrize(("name", "size", "source"), [("googlenet", 64, "file"), ("inception_v3", 75, "library")])
 def test_side_classifiers_are_removed_and_inputs_converted(tmp_path, monkeypatch, name, size, source):
     full = torchvision_models.get_model(name, aux_logits=True, transform_input=True, init_weights=False).eval()
@@ -136,9 +130,7 @@ class Payload:
 def test_files_that_are_not_state_dicts(tmp_path, capsys):
     torch.save(Payload(), tmp_path / "code.pth")
     torch.save({"epoch": 3}, tmp_path / "numbers.pth")
-    torch.save({}, tmp_path / "empty.pth")
     (tmp_path / "text.pth").write_text("not weights")
-    (tmp_path / "pickle.pth").write_bytes(pickle.dumps({"a": Payload()}, protocol=2))
     (tmp_path / "cut.safetensors").write_bytes(b"\x10\x00")
     for file in tmp_path.iterdir():
         with pytest.raises(ValueError, match=rf"cannot load the state dict .*{file.name}: "):
@@ -154,7 +146,10 @@ def test_files_that_are_not_state_dicts(tmp_path, capsys):
         (lambda: TimmTrunk("resnet5O", pretrained=False), "timm has no model 'resnet5O': did you mean .*resnet50"),
         (lambda: TorchvisionTrunk("googlnet"), "Unknown model googlnet"),
         (lambda: TimmTrunk("resnet18", pretrained=False, num_classes=10), "TimmTrunk does not take num_classes"),
-        (lambda: TimmTrunk("resnet18", checkpoint_path="file.pth"), "does not take checkpoint_path: .*weights_file"),
+        (
+            lambda: TimmTrunk("test_resnet", pretrained=False, from_stage="layer9"),
+            "no module 'layer9': .* conv1, bn1",
+        ),
     ],
 )
 def test_wrong_names_and_arguments(build, message):
@@ -206,8 +201,7 @@ def test_a_hub_that_does_not_answer_is_asked_once_and_the_local_cache_is_used(mo
     assert TimmTrunk("resnet18").model is whole
 
 
-@pytest.mark.parametrize("depth", [1, 3, 5])
-@pytest.mark.parametrize("pooling", ["max", "avg"])
+@pytest.mark.parametrize(("depth", "pooling"), [(1, "max"), (5, "avg")])
 def test_conv_net(depth, pooling):
     net = ConvNet(in_channels=1, width=8, depth=depth, pooling=pooling)
     for size in (28, 32):
@@ -215,19 +209,8 @@ def test_conv_net(depth, pooling):
         assert features.shape == (4, net.num_features) == (4, 16)
     features.sum().backward()
     assert all(p.grad is not None for p in net.parameters())
-
-
-@pytest.mark.parametrize(
-    ("build", "message"),
-    [
-        (lambda: ConvNet(width=3), "width must be an integer of at least 4, got 3"),
-        (lambda: ConvNet(pooling="mean"), "pooling must be one of max, avg, got 'mean'"),
-        (lambda: EmbeddingHead(6, -2), "embedding_size must be an integer of at least 1, got -2"),
-    ],
-)
-def test_wrong_arguments_of_small_modules(build, message):
-    with pytest.raises(ValueError, match=message):
-        build()
+    with pytest.raises(ValueError, match="pooling must be one of max, avg, got 'mean'"):
+        ConvNet(pooling="mean")
 
 
 def test_identity_and_embedding_head():
