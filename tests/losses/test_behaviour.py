@@ -124,10 +124,8 @@ def _with(embeddings, row, value):
 SHAPE = rf"floating point tensor of shape \(batch, {M}\) with at least one row"
 BAD_BATCHES = {
     "label too large": (lambda e, y: (e, y.clone().fill_(C)), f"label {C} is out of range for num_classes={C}"),
-    "negative label": (lambda e, y: (e, y.clone().fill_(-1)), "label -1 is out of range"),
     "float labels": (lambda e, y: (e, y.float()), "labels must be integers"),
     "width": (lambda e, y: (e[:, :-1], y), SHAPE),
-    "rank": (lambda e, y: (e[:, :, None], y), SHAPE),
     "empty": (lambda e, y: (e[:0], y[:0]), SHAPE),
     "integer embeddings": (lambda e, y: (e.long(), y), SHAPE),
     "nan": (lambda e, y: (_with(e, 4, float("nan")), y), "hold NaN, .* first in row 4"),

@@ -40,14 +40,8 @@ def test_logits_of_all_classes(ranks):
 
 @pytest.mark.filterwarnings("ignore:warm start")
 def test_whole_state_after_two_steps_is_that_of_one_process(ranks):
-    model, loss = two_ranks.training()
-    loss.warm_start(model(two_ranks.batch(5)[0]), two_ranks.batch(5)[1])
-    optimizer = two_ranks.optimizer_of(model, loss)
-    for step in (1, 2):
-        features, labels = two_ranks.batch(step)
-        optimizer.zero_grad()
-        loss(model(features), labels).backward()
-        optimizer.step()
+    model, loss = two_ranks.model_and_loss(OURS["in_chunks"])
+    two_ranks.train(model, loss)
     for results in ranks:
         assert_same(results["training"]["loss"], loss.state_dict())
         assert_same(results["training"]["model"], model.state_dict())

@@ -1,6 +1,6 @@
 """What each of two gloo ranks computes for test_distributed: one launch for all cases, for imports take longest."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -74,8 +74,11 @@ def model_and_loss(build: Callable[[], nn.Module]) -> tuple[nn.Module, nn.Module
     return model, loss
 
 
-def load_unsharded(loss: nn.Module, sharded: nn.Module) -> None:
-    load_whole_state_dict(sharded, loss.state_dict())
+def sharded_like(whole: nn.Module, build: Build) -> nn.Module:
+    """The same loss with classes spread over the ranks."""
+    _, loss = model_and_loss(lambda: build(ShardedSoftmax))
+    load_whole_state_dict(loss, whole.state_dict())
+    return loss
 
 
 def share_noise(loss: nn.Module, seeds: list[int]) -> None:
@@ -95,99 +98,79 @@ def share_noise(loss: nn.Module, seeds: list[int]) -> None:
     distance.draw = drawn
 
 
-def gradients(model: nn.Module, loss: nn.Module, value: Tensor) -> dict[str, Tensor]:
+def step(
+    model: nn.Module,
+    loss: nn.Module,
+    data: Sequence[Tensor],
+    seeds: list[int],
+    miner: Callable | None = None,
+    wrap: Callable[[nn.Module], nn.Module] = lambda module: module,
+    coupled: bool = False,
+) -> dict[str, Tensor]:
+    """Value, gradients and embedding scale of one step."""
+    share_noise(loss, seeds)
+    parallel_model, parallel_loss = wrap(model), wrap(GatheredLoss(loss) if coupled else loss)
+    embeddings = parallel_model(data[0])
+    value = parallel_loss(embeddings, data[1], None if miner is None else miner(embeddings, data[1]))
+    value.backward()
     modules = {"model": model, "loss": loss}.items()
     results = {f"{name}.{key}": p.grad.clone() for name, module in modules for key, p in module.named_parameters()}
-    return results | {"value": value.detach()}
+    scale = torch.as_tensor(getattr(loss, "embedding_scale", 1.0))
+    return results | {"value": value.detach().clone(), "scale": scale}
 
 
 def alone(build: Callable[[], nn.Module], miner: Callable | None = None) -> dict[str, Tensor]:
-    """What one process finds on the joined batch."""
+    """What one process computes on the joined batch."""
+    return step(*model_and_loss(build), batch(0), [100, 101], miner)
+
+
+def _together(build: Build, sharded: bool = False, **options: object) -> dict[str, Tensor]:
+    """What a rank computes on its half of the batch; gradients of all classes."""
     model, loss = model_and_loss(build)
-    if hasattr(loss, "get_logits"):
-        share_noise(loss, [100, 101])
-    features, labels = batch(0)
-    embeddings = model(features)
-    value = loss(embeddings, labels, None if miner is None else miner(embeddings, labels))
-    value.backward()
-    return gradients(model, loss, value) | {"scale": torch.as_tensor(getattr(loss, "embedding_scale", 1.0))}
-
-
-def _own(tensors: tuple[Tensor, ...]) -> list[Tensor]:
-    return [tensor.chunk(RANKS)[dist.get_rank()] for tensor in tensors]
+    loss = sharded_like(loss, build) if sharded else loss
+    data = _own(batch(0))
+    results = step(model, loss, data, [100 + dist.get_rank()], wrap=_wrapped, **options)
+    dist.all_reduce(results["value"])
+    results["value"] /= RANKS
+    if sharded:
+        lengths = [len(shard) for shard in loss.softmax.shards(CLASSES)]
+        for name in loss.class_parameters():
+            results[f"loss.{name}"] = torch.cat(gather_uneven(results[f"loss.{name}"], lengths))
+        results["logits"] = loss.get_logits(model(data[0])).detach()
+    return results
 
 
 def _wrapped(module: nn.Module) -> nn.Module:
     return DistributedDataParallel(module) if any(p.requires_grad for p in module.parameters()) else module
 
 
-def _mean(value: Tensor) -> Tensor:
-    total = value.detach().clone()
-    dist.all_reduce(total)
-    return total / RANKS
+def _own(tensors: tuple[Tensor, ...]) -> list[Tensor]:
+    return [tensor.chunk(RANKS)[dist.get_rank()] for tensor in tensors]
 
 
-def _together(
-    build: Callable[[], nn.Module], coupled: bool = False, miner: Callable | None = None
-) -> dict[str, Tensor]:
-    """What a rank finds on its half of the batch."""
-    model, loss = model_and_loss(build)
-    if hasattr(loss, "get_logits"):
-        share_noise(loss, [100 + dist.get_rank()])
-    features, labels = _own(batch(0))
-    parallel_model, parallel_loss = _wrapped(model), _wrapped(GatheredLoss(loss) if coupled else loss)
-    embeddings = parallel_model(features)
-    tuples = None if miner is None else miner(embeddings, labels)
-    value = parallel_loss(embeddings, labels, tuples)
-    value.backward()
-    return gradients(model, loss, _mean(value)) | {"scale": torch.as_tensor(getattr(loss, "embedding_scale", 1.0))}
-
-
-def _sharded(build: Build) -> dict[str, Tensor]:
-    """The same with classes spread over the ranks; gradients of all rows."""
-    model, whole = model_and_loss(build)
-    _, loss = model_and_loss(lambda: build(ShardedSoftmax))
-    load_unsharded(whole, loss)
-    share_noise(loss, [100 + dist.get_rank()])
-    features, labels = _own(batch(0))
-    parallel_model, parallel_loss = _wrapped(model), _wrapped(loss)
-    value = parallel_loss(parallel_model(features), labels)
-    value.backward()
-    results = gradients(model, loss, _mean(value))
-    for name in loss.class_parameters():
-        lengths = [len(shard) for shard in loss.softmax.shards(CLASSES)]
-        results[f"loss.{name}"] = torch.cat(gather_uneven(results[f"loss.{name}"], lengths))
-    return results | {"scale": loss.embedding_scale, "logits": loss.get_logits(model(features)).detach()}
-
-
-def optimizer_of(model: nn.Module, loss: nn.Module) -> torch.optim.Optimizer:
-    return torch.optim.Adam([*loss.param_groups(1e-2), {"params": model.parameters(), "lr": 1e-2}])
-
-
-def training() -> tuple[nn.Module, nn.Module]:
-    return model_and_loss(OURS["in_chunks"])
-
-
-def _sharded_training() -> dict[str, dict]:
-    """The whole state after warm start and two steps of Adam."""
-    model, whole = training()
-    _, loss = model_and_loss(lambda: OURS["in_chunks"](ShardedSoftmax))
-    load_unsharded(whole, loss)
+def train(model: nn.Module, loss: nn.Module, own: Callable = tuple, wrap: Callable = lambda module: module) -> None:
+    """Warm start and two steps of Adam."""
     loss.warm_start(model(batch(5)[0]), batch(5)[1])
-    optimizer = optimizer_of(model, loss)
-    parallel_model, parallel_loss = _wrapped(model), _wrapped(loss)
-    for step in (1, 2):
-        features, labels = _own(batch(step))
+    optimizer = torch.optim.Adam([*loss.param_groups(1e-2), {"params": model.parameters(), "lr": 1e-2}])
+    parallel_model, parallel_loss = wrap(model), wrap(loss)
+    for number in (1, 2):
+        features, labels = own(batch(number))
         optimizer.zero_grad()
         parallel_loss(parallel_model(features), labels).backward()
         optimizer.step()
+
+
+def _sharded_training() -> dict[str, dict]:
+    model, whole = model_and_loss(OURS["in_chunks"])
+    loss = sharded_like(whole, OURS["in_chunks"])
+    train(model, loss, _own, _wrapped)
     return {"loss": whole_state_dict(loss), "model": model.state_dict()}
 
 
 # What each of two ranks and what one process computes, by case.
 CASES = {name: (partial(_together, build), partial(alone, build)) for name, build in OURS.items()}
 CASES |= {
-    f"{name}, sharded": (partial(_sharded, build), partial(alone, build))
+    f"{name}, sharded": (partial(_together, build, sharded=True), partial(alone, build))
     for name, build in OURS.items()
     if name != "regularised"
 }

@@ -8,7 +8,7 @@ import torch
 from pytorch_metric_learning.distances import LpDistance
 from pytorch_metric_learning.testers import GlobalEmbeddingSpaceTester
 from pytorch_metric_learning.utils.accuracy_calculator import AccuracyCalculator
-from pytorch_metric_learning.utils.inference import CustomKNN, FaissKNN
+from pytorch_metric_learning.utils.inference import CustomKNN
 from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.data import TensorDataset
@@ -83,28 +83,6 @@ def test_nothing_to_find(per_class):
     for arguments in ((x, y), (x[:1], y[:1]), (x, y, x, y + 10)):
         ours = calculator(return_per_class=per_class).get_accuracy(*arguments)
         assert all(np.isnan(value).all() for value in ours.values())
-
-
-@pytest.mark.parametrize(
-    ("include", "neighbours"),
-    [
-        (("recall_at_1", "NMI", "certainty_auroc", "cluster_diversity"), 1),
-        (("recall_at_1", "mean_average_precision_at_r"), 4),
-        (("recall_at_16", "mean_average_precision_at_r"), 16),
-        (("map_at_1000", "mean_average_precision_at_r"), 99),
-        (("mean_reciprocal_rank",), 99),
-    ],
-)
-def test_only_as_many_neighbours_as_the_metrics_need(include, neighbours):
-    """With all of them, PML would hold (queries, references) matrices: 29 GB for SOP."""
-    asked = []
-
-    def search(query, k, reference, ref_includes_query):
-        asked.append(k)
-        return FaissKNN()(query, k, reference, ref_includes_query)
-
-    calculator(include=include, exclude=(), knn_func=search).get_accuracy(torch.randn(100, 3), torch.arange(100) % 20)
-    assert asked == [neighbours]
 
 
 class LargestTensor(TorchDispatchMode):
