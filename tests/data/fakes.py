@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import numpy as np
+import torch
 from PIL import Image
 
 
@@ -12,6 +13,11 @@ def write_image(path: Path, shade: int, mode: str = "RGB", size: tuple[int, int]
     color = {"RGB": (shade, 20, 40), "L": shade, "RGBA": (shade, 20, 40, 128), "P": shade}[mode]
     Image.new(mode, size, color).save(path)
     return path
+
+
+def stacked(part) -> torch.Tensor:
+    """All items of a part."""
+    return torch.stack([item for item, _ in part])
 
 
 def fake_cub(root: Path, train_classes: int = 8, test_classes: int = 3, images: int = 2) -> Path:

@@ -6,11 +6,7 @@ import torch
 
 from pml_nivmf.data import FeatureArrays, MapArrays
 
-from .fakes import features
-
-
-def stacked(part):
-    return torch.stack([item for item, _ in part])
+from .fakes import features, stacked
 
 
 def test_features_are_standardised_with_the_training_classes(tmp_path):

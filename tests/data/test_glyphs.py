@@ -15,14 +15,12 @@ from fontTools.ttLib import TTFont
 from pml_nivmf.data import Glyphs
 from pml_nivmf.data.glyphs import CHARACTERS, FONTS, load_fonts, render
 
+from .fakes import stacked
+
 
 @pytest.fixture(scope="module")
 def splits():
     return Glyphs()
-
-
-def images(part):
-    return torch.stack([image for image, _ in part])
 
 
 def fonts_by_character():
@@ -65,14 +63,14 @@ def test_parts(splits):
 def test_images_are_those_that_results_were_computed_with(splits):
     """A weighted sum that changes with the order of the items and with their pixels."""
     sums = []
-    for drawn in map(images, (splits.train_plain, splits.validation, splits.test)):
+    for drawn in map(stacked, (splits.train_plain, splits.validation, splits.test)):
         item, row, column = (torch.linspace(0, 1, size, dtype=torch.double) for size in (len(drawn), 32, 32))
         sums.append(torch.einsum("ichw,i,h,w->", drawn.double(), item, row, column.square()).item() / len(drawn))
     assert sums == pytest.approx([4.4458230751, 4.0338219429, 5.3966824976], abs=1e-6)
 
 
 def test_images_show_bright_ink_within_the_frame(splits):
-    drawn = images(splits.test)
+    drawn = stacked(splits.test)
     assert (drawn.flatten(1).amax(1) > 0.5).all()  # none is blank
     border = torch.cat([drawn[..., 0, :], drawn[..., -1, :], drawn[..., 0], drawn[..., -1]], dim=-1)
     assert (border.flatten(1).amax(1) > 0.5).float().mean() < 0.005  # hardly any is cut off

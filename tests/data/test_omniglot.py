@@ -7,11 +7,7 @@ from torchvision import datasets
 
 from pml_nivmf.data import Omniglot
 
-from .fakes import write_image
-
-
-def stacked(part):
-    return torch.stack([item for item, _ in part])
+from .fakes import stacked, write_image
 
 
 def drawings(path, dtype):

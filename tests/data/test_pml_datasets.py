@@ -47,33 +47,22 @@ def serve(monkeypatch, archive):
     )
 
 
-def tar_of(path, source):
-    with tarfile.open(path, "w:gz") as tar:
-        tar.add(source, "CUB_200_2011")
-    return path
-
-
-def test_download_of_a_tar_file(tmp_path, monkeypatch):
-    serve(monkeypatch, tar_of(tmp_path / "cub.tgz", fake_cub(tmp_path / "source") / "CUB_200_2011"))
-    assert CUB(tmp_path / "new", download=True, **SMALL).num_classes == 6
-    assert [path.name for path in (tmp_path / "new").iterdir()] == ["CUB_200_2011"]
+@pytest.mark.parametrize(("build", "fake", "kind"), [(CUB, fake_cub, "gztar"), (Cars196, fake_cars, "zip")])
+def test_what_is_missing_is_downloaded_next_to_other_data(tmp_path, monkeypatch, build, fake, kind):
+    serve(monkeypatch, shutil.make_archive(str(tmp_path / "archive"), kind, fake(tmp_path / "source")))
+    fake_sop(tmp_path / "new")
+    assert build(tmp_path / "new", download=True, **SMALL).num_classes in (4, 6)
     serve(monkeypatch, tmp_path / "nothing")
-    assert CUB(tmp_path / "new", download=True, **SMALL).num_classes == 6  # only what is missing is downloaded
-
-
-def test_download_of_a_zip_file_next_to_other_data(tmp_path, monkeypatch):
-    shutil.make_archive(str(tmp_path / "cars"), "zip", fake_cars(tmp_path / "source"))
-    fake_cub(tmp_path / "new")
-    serve(monkeypatch, tmp_path / "cars.zip")
-    assert Cars196(tmp_path / "new", download=True, **SMALL).num_classes == 4
+    build(tmp_path / "new", download=True, **SMALL)
+    names, unpacked = ({path.name for path in (tmp_path / folder).iterdir()} for folder in ("new", "source"))
+    assert names == unpacked | {"Stanford_Online_Products"}, "the archive is removed"
 
 
 @pytest.mark.parametrize("archive", ["nothing", "outside", "truncated"])
 def test_a_failed_download_leaves_nothing(tmp_path, monkeypatch, archive):
-    tar_of(tmp_path / "truncated", __file__)
-    (tmp_path / "truncated").write_bytes((tmp_path / "truncated").read_bytes()[:100])
     with tarfile.open(tmp_path / "outside", "w:gz") as tar:
         tar.addfile(tarfile.TarInfo("../../outside"))
+    (tmp_path / "truncated").write_bytes((tmp_path / "outside").read_bytes()[:50])
     serve(monkeypatch, tmp_path / archive)
     with pytest.raises(RuntimeError, match=r"the download of http.* failed: .*Try again"):
         CUB(tmp_path / "new", download=True)

@@ -5,7 +5,7 @@ import torch
 from safetensors.torch import save_file
 
 from pml_nivmf.inference import ClassGallery, WithinClassShape
-from tests.inference.galleries import draw
+from tests.inference.galleries import draw, enrol
 
 
 @pytest.fixture(scope="module")
@@ -31,8 +31,7 @@ def test_a_file_has_everything(gallery, tmp_path):
 
 
 def test_a_gallery_that_is_not_fitted_can_be_saved(tmp_path):
-    gallery = ClassGallery()
-    gallery.add(torch.eye(3), [1, 2, 3])
+    gallery = enrol(torch.eye(3), [1, 2, 3])
     gallery.save(tmp_path / "g")
     with pytest.raises(ValueError, match="call fit"):
         ClassGallery.load(tmp_path / "g")(torch.eye(3))

@@ -61,7 +61,7 @@ def logits_of(loss, batch):
     return loss.get_logits(batch[0])
 
 
-def test_frozen_parameters_and_plain_embeddings_get_no_gradient():
+def test_frozen_parameters_get_no_gradient():
     plain, chunked = twins(NonIsotropicVMFLoss, FullSoftmax(3))
     for loss in (plain, chunked):
         loss.proxies.requires_grad_(False)
@@ -69,11 +69,6 @@ def test_frozen_parameters_and_plain_embeddings_get_no_gradient():
     frozen = value_and_gradients(chunked, batch)
     assert frozen[2]["proxies"] is None
     torch.testing.assert_close(frozen, value_and_gradients(plain, batch))
-    embeddings = batch[0].detach()
-    torch.manual_seed(1)
-    chunked.zero_grad()
-    chunked(embeddings, batch[1]).backward()
-    torch.testing.assert_close(chunked.log_concentration.grad, frozen[2]["log_concentration"])
 
 
 def test_chunks_in_a_backward_under_autocast():

@@ -16,7 +16,7 @@ from pml_nivmf.distances import (
 )
 from pml_nivmf.losses import FullSoftmax, JointProxyLoss, NivMFProxyLoss, NonIsotropicVMFLoss, VMFProxyLoss
 
-from .variants import sampled
+from .variants import fixed_noise_sampler, sampled
 
 C, M, B = 6, 12, 10
 PAPER = ExpectedLikelihoodNivMFDistance(normalizer="paper")
@@ -78,17 +78,6 @@ def test_losses_are_softmax_over_distances(batch, kind, distance, temperature, o
     torch.testing.assert_close(loss(embeddings, labels), F.cross_entropy(logits, labels))
     torch.testing.assert_close(loss.get_logits(embeddings).log_softmax(1), logits.log_softmax(1))
     torch.testing.assert_close(distance(2.5 * embeddings, loss.references()), distances)
-
-
-def fixed_noise_sampler(noise: torch.Tensor):
-    """A stand-in for sampling whose draws depend on the image alone, so that two programs see the same samples."""
-
-    def sample(natural, sample_shape=(), antithetic=False, generator=None):
-        assert sample_shape == (len(noise),)
-        shifts = noise.view(len(noise), *[1] * (natural.ndim - 1), natural.shape[-1])
-        return F.normalize(natural + shifts, dim=-1)
-
-    return sample
 
 
 @pytest.mark.parametrize("normalizer", ["exact", "paper"])

@@ -4,6 +4,7 @@ from functools import partial
 
 from pytorch_metric_learning import distances as pml_distances
 from pytorch_metric_learning import losses as pml_losses
+from torch.nn import functional as F
 
 from pml_nivmf.distances import (
     BhattacharyyaDistance,
@@ -17,6 +18,16 @@ from pml_nivmf.losses import JointProxyLoss, NivMFProxyLoss, NonIsotropicVMFLoss
 
 def sampled(n_samples=3, **options):
     return ExpectedLikelihoodNivMFDistance(n_samples=n_samples, estimator="monte_carlo", **options)
+
+
+def fixed_noise_sampler(noise):
+    """A stand-in for sampling whose draws depend on the image alone, so that two programs see the same samples."""
+
+    def sample(natural, sample_shape=(), antithetic=False, generator=None):
+        draws = noise[: sample_shape[0]].to(natural.dtype)
+        return F.normalize(natural + draws.view(len(draws), *[1] * (natural.ndim - 1), -1), dim=-1)
+
+    return sample
 
 
 def joint(num_classes, embedding_size, guidance, distance=None, **options):

@@ -160,11 +160,9 @@ def test_wrong_names_and_arguments(build, message):
 @pytest.mark.parametrize(
     ("build", "expected"),
     [
-        (lambda: TimmTrunk("resnet18"), {"pretrained": True, "num_classes": 0}),
-        (lambda: TimmTrunk("resnet18", weights_file="a.pth", in_chans=1), {"pretrained": False, "in_chans": 1}),
+        (lambda: TimmTrunk("resnet18", in_chans=1), {"pretrained": True, "num_classes": 0, "in_chans": 1}),
         (lambda: TorchvisionTrunk("resnet18"), {"weights": "DEFAULT"}),
         (lambda: TorchvisionTrunk("resnet18", "IMAGENET1K_V1"), {"weights": "IMAGENET1K_V1"}),
-        (lambda: TorchvisionTrunk("resnet18", weights_file="a.pth"), {"weights": None}),
     ],
 )
 def test_the_libraries_download_and_a_failure_says_what_to_do(monkeypatch, build, expected):
