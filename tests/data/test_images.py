@@ -49,15 +49,6 @@ def test_photographs_get_the_transforms_of_the_paper():
         photos(300, 256)
 
 
-def test_augmentation_follows_torch_s_generator():
-    train = photos(16, 20).train
-    torch.manual_seed(0)
-    first, second = train[0][0], train[0][0]
-    torch.manual_seed(0)
-    assert torch.equal(first, train[0][0])
-    assert not torch.equal(first, second)
-
-
 def test_grey_images_move_by_up_to_the_shift():
     image = torch.zeros(8, 1, 9, 9)
     image[:, 0, 4, 4] = 1
