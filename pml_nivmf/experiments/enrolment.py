@@ -24,7 +24,7 @@ _BATCH = 64
 def measure(parts: Parts, embeddings: Tensor, labels: Tensor) -> dict[str, float]:
     """Metrics `gallery_K_shot_NAME` of test items, over the queries to three random galleries with K images per class.
 
-    K: see `evaluation.gallery_shots`. NAME: see `posterior_metrics`; or nearest_neighbour, the nearest image's accuracy.
+    K: see `evaluation.gallery_shots`. NAME: see `posterior_metrics`; or nearest_neighbour, whose accuracy it is.
     """
     shots = parts.config.evaluation.gallery_shots
     if not shots:

@@ -108,7 +108,7 @@ class TorchvisionTrunk(nn.Module):
     pretrained: download torchvision's newest weights, or those named, e.g. "IMAGENET1K_V1". Not used if `weights_file`
         is given.
     weights_file: a local state dict (.pth, .pt, .safetensors) of this model; a classifier in it is ignored.
-    kwargs: for the model's constructor, e.g. aux_logits=False for a GoogLeNet without pretrained weights.
+    kwargs: for the model's constructor, e.g. dropout=0.0 for models with dropout before the last layer.
     """
 
     def __init__(
@@ -122,6 +122,9 @@ class TorchvisionTrunk(nn.Module):
         weights = None if weights_file is not None else "DEFAULT" if pretrained is True else pretrained or None
         with _download_errors("TorchvisionTrunk", name):
             self.model: Any = models.get_model(name, weights=weights, **kwargs)
+        self.model.aux_logits = False
+        for side in ("aux1", "aux2", "AuxLogits"):  # of GoogLeNet and Inception-V3, outputs for training
+            setattr(self.model, side, None)
         self.num_features = _remove_last_layer(self.model)
         if weights_file is not None:
             _load_weights(self.model, weights_file)
