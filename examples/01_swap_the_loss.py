@@ -76,7 +76,7 @@ candidates = {
     "ProxyAnchor": losses.ProxyAnchorLoss(CLASSES, EMBEDDING),
     "EL-nivMF": NonIsotropicVMFLoss(CLASSES, EMBEDDING),
     "PANC + EL-nivMF": JointProxyLoss(
-        NonIsotropicVMFLoss(CLASSES, EMBEDDING), losses.ProxyAnchorLoss(CLASSES, EMBEDDING), weight=1.0
+        NonIsotropicVMFLoss(CLASSES, EMBEDDING), losses.ProxyAnchorLoss(CLASSES, EMBEDDING)
     ),
 }
 for name, loss in candidates.items():

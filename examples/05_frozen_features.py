@@ -96,9 +96,7 @@ candidates = {
     "EL-nivMF, 5 samples": NonIsotropicVMFLoss(
         classes, size, distance=ExpectedLikelihoodNivMFDistance(n_samples=5, estimator="monte_carlo")
     ),
-    "PANC + EL-nivMF": JointProxyLoss(
-        NonIsotropicVMFLoss(classes, size), ProxyAnchorLoss(classes, size, alpha=8), weight=1.0
-    ),
+    "PANC + EL-nivMF": JointProxyLoss(NonIsotropicVMFLoss(classes, size), ProxyAnchorLoss(classes, size, alpha=8)),
 }
 print(f"{'Recall@1, untrained features':<30} {recalls(nn.Identity(), data)}")
 for name, loss in candidates.items():

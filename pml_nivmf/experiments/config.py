@@ -217,15 +217,12 @@ def _take_searches(values: dict[str, Any], parent: str = "") -> dict[str, Any]:
 
 def _class_differs(old: dict[str, Any], new: dict[str, Any]) -> bool:
     """Whether both are objects, `{ClassName: {…}}`, of different classes: arguments of the old must not remain."""
-    before, after = (
-        {
-            _without_action(key)
-            for key, value in values.items()
-            if str(key)[:1].isupper() and isinstance(value, dict | None)
-        }
-        for values in (old, new)
-    )
+    before, after = _class_names(old), _class_names(new)
     return bool(before and after) and not after <= before
+
+
+def _class_names(values: dict[str, Any]) -> set[str]:
+    return {_without_action(k) for k, v in values.items() if str(k)[:1].isupper() and isinstance(v, dict | None)}
 
 
 def _explained(error: OmegaConfBaseException, merged: dict[str, Any]) -> ConfigError:

@@ -179,14 +179,11 @@ def is_begun(folder: Path) -> bool:
 
 
 def _check_startable(folder: Path, overwrite: bool) -> None:
-    existing = [name for name in _OUTPUTS if (folder / name).exists()]
-    if overwrite or not (existing or is_begun(folder)):
-        return
-    contents = f"is not a run folder ({_CONFIG} is missing), but contains {', '.join(existing)}"
-    if is_begun(folder):
-        unfinished = f"contains an unfinished run: use --resume {folder}"
-        contents = "contains a finished run" if _SUMMARY in existing else unfinished
-    raise ConfigError(f"{folder} {contents}; choose another general.run_dir, or pass --overwrite to replace it")
+    if not overwrite and any((folder / name).exists() for name in (_CONFIG, *_OUTPUTS)):
+        finished = (folder / _SUMMARY).exists()
+        contents = "a finished run" if finished else f"an unfinished run: use --resume {folder}"
+        remedy = "choose another general.run_dir, or pass --overwrite to replace it"
+        raise ConfigError(f"{folder} contains {contents}; {remedy}")
 
 
 def _begin(config: DictConfig, folder: Path, overwrite: bool) -> None:

@@ -113,7 +113,7 @@ def weight_scores(runs: RunSet) -> dict[float, list[float]]:
     scores: dict[float, list[float]] = {}
     for run in runs.runs:
         ((name, arguments),) = run.config["loss"].items()
-        weight = {"JointProxyLoss": (arguments or {}).get("weight", 1.0), "ProxyAnchorLoss": math.inf}.get(name, 0.0)
+        weight = {"JointProxyLoss": (arguments or {}).get("weight", 0.3), "ProxyAnchorLoss": math.inf}.get(name, 0.0)
         scores.setdefault(weight, []).append(100 * run.summary["test"]["recall_at_1"])
     return scores
 

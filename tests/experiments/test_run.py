@@ -179,7 +179,7 @@ def test_existing_runs_and_other_files_are_not_overwritten(experiment, tmp_path)
         run.resume(tmp_path)
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "best.pt").write_text("other")
-    with pytest.raises(ConfigError, match=r"is not a run folder .*, but contains best\.pt"):
+    with pytest.raises(ConfigError, match="contains an unfinished run"):
         run.start(config, tmp_path / "other")
 
 
