@@ -153,10 +153,13 @@ def _calibrate(folds: Iterator[Fold], parameters: Parameters, typical: float, no
     """Judge left-out queries, and again with their classes left out, to tell unknown classes."""
     parts = []
     for fold in folds:
-        for scores, labels in fold.scores(parameters, sharpness(fold.raw, typical, norm_power)):
+        sharp = sharpness(fold.raw, typical, norm_power)
+        by_norm, by_direction = (fold.scores(parameters, values) for values in (sharp, torch.ones_like(sharp)))
+        for (scores, labels), (plain, _) in zip(by_norm, by_direction, strict=True):
             posterior = scores.softmax(1)
             best, column = posterior.max(1, keepdim=True)
-            highest, without = scores.amax(1, keepdim=True), scores.scatter(1, labels, -math.inf).amax(1, keepdim=True)
+            # Norms would move the scores of known and unknown classes alike.
+            highest, without = plain.amax(1, keepdim=True), plain.scatter(1, labels, -math.inf).amax(1, keepdim=True)
             parts.append(torch.cat([posterior.gather(1, labels), best, highest, column == labels, without], dim=1))
     *calibration, without = torch.cat(parts).T
     # Scores of known and unknown classes as two Gaussians of one variance, for which the log-odds are linear.

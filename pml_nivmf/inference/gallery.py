@@ -140,7 +140,7 @@ class ClassGallery:
     def __call__(self, queries: Any) -> Tensor:
         """Probabilities of the enrolled labels, (queries, classes), for raw embeddings (queries, M)."""
         raw = self._as_raw("queries", queries)
-        return torch.cat([scores.softmax(1) for _, scores in self._ready().scores(raw)])
+        return torch.cat([scores.softmax(1) for _, scores, _ in self._ready().scores(raw)])
 
     @torch.no_grad()
     def identify(self, queries: Any, precision: float = 0.95) -> list[Answer]:
@@ -155,9 +155,9 @@ class ClassGallery:
         with contextlib.suppress(UndefinedMetricError):  # no answer is certain enough
             threshold = threshold_for_precision(certainty * (known >= 0.5), correct * (known >= 0.5), precision)
         answers = []
-        for part, scores in space.scores(raw):
+        for part, scores, highest in space.scores(raw):
             probabilities, columns = scores.softmax(1).max(1)
-            is_known = fitted.known(scores.amax(1))
+            is_known = fitted.known(highest)
             given = (is_known >= 0.5) & (probabilities >= threshold)
             images = space.contributions(part, columns, _EVIDENCE)
             for row, best in enumerate(labels[column] for column in columns.tolist()):

@@ -184,15 +184,17 @@ class GallerySpace:
     def _map(self, raw: Tensor) -> Tensor:
         return self.axes.stretch(self.axes.rotate(unit_vectors(raw)), self.fitted.parameters.exponent)
 
-    def scores(self, raw: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-        """(raw queries, scores (queries, classes)), in chunks."""
+    def scores(self, raw: Tensor) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+        """(raw queries, scores (queries, classes), the highest scores without norms (queries,)), in chunks."""
         width = len(self.images) if self.index is None else len(self.components.counts)
         for part in raw.split(max(1, CHUNK // width)):
-            queries, sharp = self._map(part), self.fitted.sharpness(part)
-            if self.index is None:
-                yield part, class_scores(queries, self.components, sharp)
-            else:
-                yield part, candidate_scores(queries, self.components, sharp, *nearest_images(self.index, queries))
+            queries = self._map(part)
+            nearest = () if self.index is None else nearest_images(self.index, queries)
+            score = class_scores if self.index is None else candidate_scores
+            plain = score(queries, self.components, torch.ones(len(part)), *nearest)
+            with_norms = self.fitted.norm_power > 0
+            scores = score(queries, self.components, self.fitted.sharpness(part), *nearest) if with_norms else plain
+            yield part, scores, plain.amax(1)
 
     def contributions(self, raw: Tensor, columns: Tensor, most: int) -> list[list[tuple[int, float]]]:
         """For each query, images of its class and their shares of the likelihood, the largest first."""

@@ -119,7 +119,11 @@ def test_norms_count_only_where_they_tell_how_certain_a_query_is():
     noise = torch.randn(len(labels), DIM, generator=generator) / views.sqrt()
     directions = F.normalize(F.normalize(torch.randn(20, DIM, generator=generator))[labels] + 0.5 * noise)
     shuffled = views[torch.randperm(len(labels), generator=generator)]
-    assert enrol(directions * views, labels).fit().space.fitted.norm_power > 0
+    gallery = enrol(directions * views, labels).fit()
+    assert gallery.space.fitted.norm_power > 0
+    vague, certain = (gallery.identify(scale * directions[:1])[0] for scale in (0.1, 10.0))
+    assert vague.probability < certain.probability - 0.01
+    assert vague.known == pytest.approx(certain.known, abs=1e-5)  # the direction tells
     assert enrol(directions * shuffled, labels).fit().space.fitted.norm_power == 0
 
 
