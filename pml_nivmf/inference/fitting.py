@@ -58,12 +58,17 @@ def fit_gallery(raw: Tensor, classes: Tensor, axes_of: AxesOf) -> Fitted:
 
 
 def fit_one_shot(raw: Tensor, classes: Tensor, axes_of: AxesOf) -> Fitted:
-    """For galleries of one image per class, from simulated ones: one random image, three others are queries."""
-    folds = []
-    for seed in range(min(8, 1 + _MOST_QUERIES // (3 * int(classes.max() + 1)))):
+    """For galleries of one image per class, from simulated ones: one random image, three others are queries.
+
+    They have half of the classes; K is that of the other half, because a gallery's K has not seen its classes either.
+    """
+    folds, count = [], int(classes.max()) + 1
+    for seed in range(min(16, 1 + 2 * _MOST_QUERIES // (3 * count))):
         ranks = _random_ranks(classes, seed)
-        queries = (ranks > 0) & (ranks <= 3)
-        folds.append(Fold(_rows(queries), _rows(ranks == 0), _rows(~queries), raw, classes, axes_of))
+        order = torch.randperm(count, generator=torch.Generator().manual_seed(seed))
+        chosen = torch.isin(classes, order[: max(2, count // 2)])
+        queries = chosen & (ranks > 0) & (ranks <= 3)
+        folds.append(Fold(_rows(queries), _rows(chosen & (ranks == 0)), _rows(~chosen), raw, classes, axes_of))
     return _calibrate(iter(folds), *_learn(folds, raw, exponent_penalty=1.0))
 
 
