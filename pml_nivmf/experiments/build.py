@@ -65,6 +65,7 @@ def build_parts(config: DictConfig) -> Parts:
     settings = _plain(config)
     general, size = settings["general"], settings["model"]["embedding_size"]
     check_batch_size(general["batch_size"])
+    check_metrics(settings["evaluation"])
     device = device_of_rank(pick_device(general["device"]))
     seed_everything(general["seed"])
     data = _build_data(settings)

@@ -75,9 +75,9 @@ def kill_after(monkeypatch):
             self.epoch, self.save = epoch, checkpoint.save
 
         def __enter__(self):
-            def save_and_die(folder, state):
-                self.save(folder, state)
-                if state["epoch"] == self.epoch:
+            def save_and_die(parts, progress, folder):
+                self.save(parts, progress, folder)
+                if len(progress.history) == self.epoch:
                     raise Killed
 
             monkeypatch.setattr(checkpoint, "save", save_and_die)
