@@ -101,7 +101,6 @@ def compare(options: argparse.Namespace) -> None:
     """
     from ..experiments import compare, config, folders, rescore
 
-    _refuse_torchrun()
     names, overrides = _split(options.overrides)
     targets = {folders.results_folder(options.dir, name, overrides): name for name in names}
     if not names or len(targets) < len(names):
@@ -119,13 +118,6 @@ def compare(options: argparse.Namespace) -> None:
     compare.run_jobs(jobs, options.jobs, options.plugin, options.overwrite)
     for folder, plan in plans.items():
         compare.write_results(folder.name, [*plan, *rescore.concatenate(plan)], folder)
-
-
-def _refuse_torchrun() -> None:
-    from ..experiments.distributed import is_launched
-
-    if is_launched():
-        raise ValueError("this command starts its own processes: start it without torchrun, which is for `run`")
 
 
 def _split(words: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -150,7 +142,6 @@ def sweep(options: argparse.Namespace) -> None:
     """
     from ..experiments import folders, search_space, sweep
 
-    _refuse_torchrun()
     plans = search_space.plan(options.experiment, options.losses, options.overrides, options.trials)
     if options.dry_run:
         print(*map(search_space.describe, plans), sep="\n")

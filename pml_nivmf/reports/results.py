@@ -3,7 +3,8 @@
 runs.csv has one row per finished run, tuned.yaml the settings that searches chose. A study is a folder that holds run
 folders at any depth. Study, data set, variant and seed identify a row.
 
-The template can use `searches` (tuned.yaml) and these functions; a METRIC is a column of runs.csv:
+The template can use `searches` (tuned.yaml), `galleries` (rows of galleries.csv), `Estimate`, and these functions; a
+METRIC is a column of runs.csv:
 
     table("STUDY/DATA", "METRIC", "METRIC:Title", …)      a row for each variant: mean ± deviation [95% interval]
     gap("STUDY/DATA", "FIRST", "SECOND", "METRIC")        how much one variant is above another, with Welch's interval
@@ -24,7 +25,7 @@ from jinja2 import Environment, StrictUndefined
 from scipy import stats
 
 from ..files import write_text
-from .tables import as_markdown, short_name, summarise
+from .tables import Estimate, as_markdown, short_name, summarise
 
 Record = dict[str, str]  # a row, by column
 Searches = dict[str, dict[str, Any]]  # by study and data set
@@ -33,9 +34,11 @@ _COLUMNS = (*_KEY, "commit", "overrides", "best_epoch", "validation_score", "sec
 
 
 def read(folder: Path) -> tuple[list[Record], Searches]:
-    with (folder / "runs.csv").open(newline="") as file:
-        runs = list(csv.DictReader(file))
-    return runs, yaml.safe_load((folder / "tuned.yaml").read_text())
+    return _rows(folder / "runs.csv"), yaml.safe_load((folder / "tuned.yaml").read_text())
+
+
+def _rows(path: Path) -> list[Record]:
+    return list(csv.DictReader(path.read_text().splitlines()))
 
 
 def write(folder: Path, runs: list[Record], searches: Searches) -> None:
@@ -112,7 +115,8 @@ def write_page(folder: Path) -> str:
     runs, searches = read(folder)
     environment = Environment(undefined=StrictUndefined, keep_trailing_newline=True)
     template = environment.from_string((folder / "RESULTS.template.md").read_text())
-    return template.render(table=partial(_table, runs), gap=partial(_gap, runs), searches=searches)
+    functions = {"table": partial(_table, runs), "gap": partial(_gap, runs), "Estimate": Estimate}
+    return template.render(functions, searches=searches, galleries=_rows(folder / "galleries.csv"))
 
 
 def _table(runs: list[Record], place: str, *columns: str) -> str:

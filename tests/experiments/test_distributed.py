@@ -9,7 +9,6 @@ import pytest
 import torch
 from torch.utils.data import BatchSampler, SequentialSampler
 
-from pml_nivmf import cli
 from pml_nivmf.experiments import checkpoint, distributed, evaluate, run
 from pml_nivmf.experiments.build import build_parts
 from pml_nivmf.experiments.config import ConfigError, compose
@@ -119,13 +118,6 @@ def test_rank_that_diverges_alone_stops_all(experiment, tmp_path):
 
 
 # Without processes ----------------------------------------------------------------------------------------------
-
-
-def test_commands_with_processes_of_their_own_refuse_torchrun(monkeypatch, capsys):
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    for command in ("compare", "sweep"):
-        assert cli.main([command, "glyphs"]) == 2
-        assert "torchrun" in capsys.readouterr().err
 
 
 @pytest.fixture

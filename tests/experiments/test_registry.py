@@ -105,7 +105,6 @@ def test_a_trunk_is_tried_without_changing_its_state():
     [
         (lambda: ConvNet(in_channels=1, depth=9), (1, 32, 32), r"ConvNet cannot take items of shape \(1, 32, 32\): "),
         (lambda: ConvNet(in_channels=8), (8,), r"items of shape \(8,\) \(for feature vectors use model=features\)"),
-        (nn.Flatten, (8,), r"Flatten returns \(1, 8\), expected \(1, num_features\) = \(1, None\)"),
     ],
 )
 def test_a_trunk_that_does_not_fit_the_data(trunk, shape, message):

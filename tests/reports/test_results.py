@@ -51,6 +51,7 @@ def page(study, tmp_path):
 
     def render(template):
         results.write(tmp_path, results.collect_runs(study), {"main": results.collect_tuned(study)})
+        (tmp_path / "galleries.csv").write_text("method,accuracy\ngallery,0.8\ngallery,0.6\n")
         (tmp_path / "RESULTS.template.md").write_text(template)
         return results.write_page(tmp_path)
 
@@ -72,6 +73,11 @@ def test_gap_has_welchs_interval(page):
     gap = statistics.fmean(first) - statistics.fmean(second)
     expected = f"{100 * gap:+.1f} [{100 * interval.low:+.1f}, {100 * interval.high:+.1f}]"
     assert page('{{ gap("main/cars", "el_nivmf", "proxy_nca", "recall_at_1") }}') == expected
+
+
+def test_numbers_of_galleries(page):
+    rows = 'galleries | selectattr("method", "eq", "gallery") | map(attribute="accuracy") | map("float") | list'
+    assert page(f"{{{{ Estimate.of({rows}).parts(1)[0] }}}}") == "70.0 ± 14.1"
 
 
 @pytest.mark.parametrize("call", ['table("main/birds", "NMI")', 'gap("main/cars", "a", "b", "NMI")'])
