@@ -36,8 +36,7 @@ class ProxyLoss(ConcentrationRegularizerMixin, WeightRegularizerMixin, Embedding
         concentration_reg_weight: λ ≥ 0, the factor of the penalty.
         embedding_scale: factor on the embeddings. "auto" sets it once, at warm start or on the first training batch, so
             that the mean ‖z‖ starts at `initial_norm_per_dim`·M; until then it is 1. A buffer in the state_dict.
-        initial_norm_per_dim: small values, such as 0.25 for a pretrained trunk, make images start as vague distributions,
-            large ones as points.
+        initial_norm_per_dim: images start as vague distributions if it is small (0.25), as points if it is large.
         softmax: `FullSoftmax()` (default), `SampledSoftmax(n_negatives)` or `ShardedSoftmax()`.
         **kwargs: PML's `distance`, `reducer`, `weight_regularizer`, `embedding_regularizer`, `weight_init_func`, …
     """
