@@ -75,7 +75,7 @@ print(f"gallery: {metrics['accuracy']:.1%} right, calibration error {metrics['ec
 # %% [markdown]
 # ## Answers, refusals and sets
 #
-# `identify` answers where it expects 95% of its answers to be right. It names the enrolled images that spoke for an
+# `identify` answers where it expects 95% of its answers to be right. It names the enrolled images that support an
 # answer. `label_sets` returns as many labels as are needed to contain the right one in 90% of the cases.
 
 # %%

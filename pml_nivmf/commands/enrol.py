@@ -29,12 +29,12 @@ def enrol(options: argparse.Namespace) -> None:
     argument("images", nargs="+", metavar="IMAGE", help="images, folders, or an .npz with `embeddings`"),
     argument("--precision", type=float, default=0.95, help="share of right answers (default: %(default)s)"),
     argument("--run", dest="run_dir", metavar="RUN", help="the run of the model, if its folder has moved"),
-    argument("--html", metavar="FILE", help="write a page of queries beside the images that spoke for them"),
+    argument("--html", metavar="FILE", help="write a page of queries beside the images that support them"),
     argument("--csv", metavar="FILE", help="write a table"),
     PLUGIN,
 )
 def identify(options: argparse.Namespace) -> None:
-    """Identify images by a gallery: print label or refusal, probability, and the enrolled images that spoke for it."""
+    """Identify images by a gallery: print label or refusal, probability, and the enrolled images that support it."""
     from ..experiments.enrolment import identify
     from ..files import write_text
     from ..reports.page import write_sheet

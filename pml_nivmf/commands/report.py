@@ -8,7 +8,7 @@ from pathlib import Path
 from .arguments import argument, command, count, counts
 
 _SHAPES = "batch, classes, dimensions, samples; may be repeated (default: three shapes like CUB and SOP)"
-_STEPS = "time whole training steps of this timm model instead: --step resnet50 (32 images of 128 pixels)"
+_STEPS = "time training steps of this timm model, the network once plus each loss: --step resnet50"
 _SIZES = (
     "images, classes, dimensions: measure a gallery next to faiss's search instead (default size: 100000 10000 128)"
 )
@@ -102,7 +102,7 @@ def draw_figures(options: argparse.Namespace) -> None:
         scores = {folder: weight_scores(read_runs([Path(folder)])) for folder in options.omega}
         figures_to_draw = {"omega": lambda: weight_curves(scores, "R@1")}
     for name, draw in figures_to_draw.items():
-        print(*figures.save(draw(), Path(options.dir) / name), sep="\n")
+        print(*figures.save(draw(), Path(options.dir) / name), f"  {(draw.__doc__ or name).splitlines()[0]}", sep="\n")
 
 
 @command(

@@ -160,7 +160,7 @@ def sweep(options: argparse.Namespace) -> None:
     argument("overrides", nargs="+", metavar="RUN", help="run folders, and key=value overrides"),
     argument("--images", choices=("test", "train", "crops"), default="test", help="(default: test)"),
     argument("--baseline", metavar="RUN", help="also draw norms, split by the errors of this run"),
-    argument("--dir", metavar="FOLDER", default="runs/evaluated", help="output (default: %(default)s)"),
+    argument("--dir", metavar="FOLDER", help="output (default: runs/evaluated/RUN-…, after what is evaluated)"),
     PLUGIN,
 )
 def evaluate(options: argparse.Namespace) -> None:
@@ -168,15 +168,18 @@ def evaluate(options: argparse.Namespace) -> None:
 
     Overrides change the evaluation: evaluation=l2, evaluation=diversity, evaluation.test_metrics=[NMI].
     """
-    from ..experiments import compare, rescore
+    from ..experiments import compare, folders, rescore
     from ..reports.figures import save
     from ..reports.run_folders import read_runs
     from ..reports.view import norms_by_errors_of
 
-    folder, (runs, overrides) = Path(options.dir), _split(options.overrides)
+    runs, overrides = _split(options.overrides)
+    names = ["-".join(Path(run).resolve().parts[-2:]) for run in runs]
+    words = [*names, options.images, *map(folders.short_override, overrides)]
+    folder = Path(options.dir or f"runs/evaluated/{'-'.join(words)}")
     jobs = rescore.rescore([*map(Path, runs)], overrides, folder, options.images)
     title = rescore.IMAGES[options.images]
     compare.write_results(f"{folder}, {title} as test items" if title else str(folder), jobs, folder)
     if options.baseline:
-        figure = norms_by_errors_of(read_runs([Path(options.baseline)]).runs[0], read_runs([folder]))
-        print(*save(figure, folder / "norms_by_errors_of_baseline"), sep="\n")
+        baseline, scored = (read_runs(paths) for paths in ([Path(options.baseline)], [job.folder for job in jobs]))
+        print(*save(norms_by_errors_of(baseline.runs[0], scored), folder / "norms_by_errors_of_baseline"), sep="\n")

@@ -6,7 +6,7 @@ from torch import Tensor
 from ..functional.finite import first_false
 from ..functional.pairing import at_least_float32, unit_vectors
 
-# An embedding of no length to speak of, read as a reference, is the uniform distribution: K = tiny·I, any direction.
+# An embedding of almost no length, read as a reference, is the uniform distribution: K = tiny·I, any direction.
 _SMALLEST_CONCENTRATION = 1e-8
 
 

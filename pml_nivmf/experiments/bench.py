@@ -1,4 +1,4 @@
-"""Time and memory of losses, times of whole training steps and of galleries: always beside a baseline, in one run."""
+"""Time and memory of losses, times of training steps and of galleries: always beside a baseline, in one run."""
 
 import itertools
 import statistics

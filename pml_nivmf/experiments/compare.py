@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -86,7 +86,7 @@ def overrides_of_losses(first: Composed, losses: Sequence[str], overrides: Seque
     """The losses to run, by default the experiment's, each with the overrides that apply to it."""
     names = list(losses) or first.compare or [first.loss_variant]
     if len({Path(name).stem for name in names}) < len(names):
-        raise ConfigError(f"two losses go by one name: {', '.join(names)}")
+        raise ConfigError(f"two losses have the same name: {', '.join(names)}")
     classes = {name: loss_class(name) for name in names}
     targets = [(text, target_class(text, classes.values(), "command line")) for text in overrides]
     return {name: [text for text, target in targets if target in (None, classes[name])] for name in names}
@@ -152,7 +152,7 @@ def run_jobs(jobs: Sequence[Job], workers: int, plugins: Sequence[str] = (), ove
 
 def _score(summary: dict[str, Any]) -> str:
     """The score that chose the epoch of a run, in words."""
-    score = summary["validation_score"]  # None for a last epoch
+    score = summary["validation_score"]  # None if validation classes did not choose
     return f"{summary['selected_by']}{'' if score is None else f' {score:.4f}'}, {summary['seconds']:.0f} s"
 
 
@@ -203,7 +203,7 @@ def _prepare_worker(plugins: Sequence[str]) -> None:
 
 
 def _end_with_parent() -> None:
-    """Workers of a killed command would wait for work for ever."""
+    """Workers of a killed command would wait for work forever."""
     multiprocessing.parent_process().join()  # type: ignore[union-attr]
     os._exit(1)
 
@@ -216,6 +216,6 @@ def write_results(name: str, jobs: Sequence[Job], folder: Path) -> None:
     note = tables.selection_note(rows)
     tables.print_tables(f"{name}, {note}" if note else name, rows)
     write_text(folder / "comparison.md", f"{tables.as_markdown(rows)}\n" + (f"\n{note}\n" if note else ""))
-    write_json(folder / "comparison.json", tables.as_json(rows))
+    write_json(folder / "comparison.json", [asdict(row) for row in rows])
     print(f"runs and tables in {folder}")
     print(f"report: {write_report([job.folder for job in jobs], folder / 'report.html')}")

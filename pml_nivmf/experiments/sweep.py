@@ -213,7 +213,7 @@ def _score(job: compare.Job) -> float:
 def reproduce(
     results: Sequence[SearchResult], seeds: int, folder: Path, workers: int, plugins: Sequence[str] = ()
 ) -> None:
-    """Train the best settings again with seeds that had no say in choosing them; save and print their test metrics."""
+    """Train the best settings again with seeds that were not used to choose them; save and print their test metrics."""
     jobs = []
     for plan, best in ((result.plan, best) for result in results for best in result.ranked[:1]):
         first = max(_FIRST_NEW_SEED, plan.seeds().stop)

@@ -1,4 +1,4 @@
-r"""What a gallery learns from its own images, each judged by the others.
+r"""What a gallery learns from its own images, each classified by the others.
 
 The images of every class are divided into ten folds. Those of a fold are queries to the gallery without the fold, and K
 is computed without it: with few images, a K that has seen a query's own deviation looks far better than it is. k1, k2,
@@ -24,7 +24,7 @@ AxesOf = Callable[[Tensor], ShapeAxes]  # of some rows of the embeddings
 
 
 class Fold:
-    """Queries and the gallery that judges them; K is computed from `shape`, without the queries. All are rows."""
+    """Queries and the gallery that classifies them; K is computed from `shape`, without the queries. All are rows."""
 
     def __init__(self, queries: Tensor, gallery: Tensor, shape: Tensor, raw: Tensor, classes: Tensor, axes_of: AxesOf):
         self.raw, self.labels, self.axes = raw[queries], classes[queries], axes_of(shape)
@@ -155,7 +155,7 @@ def _choose_norm_power(folds: list[Fold], parameters: Parameters, typical: float
 
 @torch.no_grad()
 def _calibrate(folds: Iterator[Fold], parameters: Parameters, typical: float, norm_power: float) -> Fitted:
-    """Judge left-out queries, and again with their classes left out, to tell unknown classes."""
+    """Classify left-out queries, and again with their classes left out, to recognise unknown classes."""
     parts = []
     for fold in folds:
         sharp = sharpness(fold.raw, typical, norm_power)

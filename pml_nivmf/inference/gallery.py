@@ -29,7 +29,7 @@ _SAVED = ("labels", "names", "info", "index")
 
 
 class Evidence(NamedTuple):
-    """An enrolled image that spoke for an answer.
+    """An enrolled image that supports an answer.
 
     row: in the order of enrolment. name: as passed to `add`. share: of the likelihood of its class.
     """

@@ -198,11 +198,11 @@ class GallerySpace:
 
     def contributions(self, raw: Tensor, columns: Tensor, most: int) -> list[list[tuple[int, float]]]:
         """For each query, images of its class and their shares of the likelihood, the largest first."""
-        found = []
+        result = []
         queries = self._map(raw) * (self.fitted.parameters.image * self.fitted.sharpness(raw)).unsqueeze(1)
         for query, column in zip(queries, columns.tolist(), strict=True):
             rows = self.order[self.starts[column] : self.starts[column + 1]]
             exponents = self.images[rows] @ query + self.components.weights[rows]
             shares, places = exponents.softmax(0).topk(min(most, len(rows)))
-            found.append(list(zip(rows[places].tolist(), shares.tolist(), strict=True)))
-        return found
+            result.append(list(zip(rows[places].tolist(), shares.tolist(), strict=True)))
+        return result

@@ -1,4 +1,4 @@
-"""How embeddings fill their space: within classes, between classes, and over the dimensions.
+"""How embeddings fill their space: within classes and over the dimensions.
 
 The functions use embeddings as they are. Pass unit vectors if only the angle matters.
 """

@@ -48,7 +48,7 @@ def _environment() -> Environment:
 
 
 def write_sheet(answers: Mapping[str, Any], path: Path) -> Path:
-    """Write a page of queries beside the enrolled images that spoke for their answers.
+    """Write a page of queries beside the enrolled images that support their answers.
 
     answers: `inference.Answer` by the name of the query, which is a path for images.
     """

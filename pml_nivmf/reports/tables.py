@@ -4,7 +4,7 @@ import math
 import re
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, NamedTuple
 
@@ -12,7 +12,6 @@ from rich.console import Console
 from rich.table import Table
 from scipy.stats import t as student_t
 
-from ..files import finite
 from ..metrics import DIVERSITY_METRICS, lower_is_better
 from .run_folders import Group, lookup
 
@@ -115,7 +114,7 @@ def selection_note(rows: Sequence[Row]) -> str:
 
 
 def in_percent(metric: str) -> bool:
-    """Whether a metric is a share. Diversities are distances, variances and ratios, a likelihood is in nats."""
+    """Whether a metric is a share. Diversities are distances and variances, a likelihood is in nats."""
     return metric not in DIVERSITY_METRICS and not metric.endswith("_nll")
 
 
@@ -162,11 +161,6 @@ def as_markdown(rows: Sequence[Row], titles: Mapping[str, str] | None = None) ->
 
 def _line(*cells: object) -> str:
     return f"| {' | '.join(map(str, cells))} |"
-
-
-def as_json(rows: Sequence[Row]) -> Any:
-    """The rows as plain data; a mean without any value is null."""
-    return finite([asdict(row) for row in rows])
 
 
 def noise_note(estimates: Mapping[str, Estimate], best: str) -> str:

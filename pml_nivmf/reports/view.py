@@ -109,12 +109,14 @@ def norms_by_errors_of(baseline: Run, runs: RunSet) -> Figure:
 
 
 def weight_scores(runs: RunSet) -> dict[float, list[float]]:
-    """{weight ω of JointProxyLoss: R@1 in percent of the seeds}; ω is ∞ for ProxyAnchor and 0 for other losses."""
+    """{weight ω of JointProxyLoss: R@1 in percent of the seeds}; ω is ∞ for ProxyAnchor alone, 0 for EL-nivMF alone."""
     scores: dict[float, list[float]] = {}
     for run in runs.runs:
         ((name, arguments),) = run.config["loss"].items()
-        weight = {"JointProxyLoss": (arguments or {}).get("weight", 0.3), "ProxyAnchorLoss": math.inf}.get(name, 0.0)
-        scores.setdefault(weight, []).append(100 * run.summary["test"]["recall_at_1"])
+        alone = {"NonIsotropicVMFLoss": 0.0, "ProxyAnchorLoss": math.inf}
+        weight = (arguments or {}).get("weight", alone.get(name))
+        if weight is not None:
+            scores.setdefault(weight, []).append(100 * run.summary["test"]["recall_at_1"])
     return scores
 
 

@@ -87,7 +87,7 @@ def test_dry_run_prints_every_row_and_ignores_existing_runs(experiment, tmp_path
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--losses", "cos,cos"], "two losses go by one name: cos, cos"),
+        (["--losses", "cos,cos"], "two losses have the same name: cos, cos"),
         (["--losses", "cos,"], "unknown loss ''"),
         (["loss.NonIsotropicVMFLos.temperature=3"], "did you mean 'NonIsotropicVMFLoss'"),
         (["loss.NonIsotropicVMFLoss.temperatur=3"], "did you mean 'temperature'"),

@@ -172,4 +172,6 @@ def test_the_command(tmp_path, capsys, monkeypatch):
     """The commands of experiment_configs/README.md draw all of them in tests/test_readme.py."""
     monkeypatch.setattr(figures, "NEEDING_NO_RUN", {"bars": DRAWN["ablation_bars"]})
     assert main(["figures", "--dir", str(tmp_path / "out")]) == 0
-    assert capsys.readouterr().out.split() == sorted(str(path) for path in (tmp_path / "out").iterdir())
+    *files, caption = capsys.readouterr().out.splitlines()
+    assert files == sorted(str(path) for path in (tmp_path / "out").iterdir())
+    assert caption.strip() == "bars"
