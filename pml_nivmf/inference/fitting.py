@@ -159,8 +159,9 @@ def _calibrate(folds: Iterator[Fold], parameters: Parameters, typical: float, no
     parts = []
     for fold in folds:
         sharp = sharpness(fold.raw, typical, norm_power)
-        by_norm, by_direction = (fold.scores(parameters, values) for values in (sharp, torch.ones_like(sharp)))
-        for (scores, labels), (plain, _) in zip(by_norm, by_direction, strict=True):
+        by_direction = fold.scores(parameters, torch.ones_like(sharp)) if norm_power > 0 else None
+        for scores, labels in fold.scores(parameters, sharp):
+            plain = scores if by_direction is None else next(by_direction)[0]
             posterior = scores.softmax(1)
             best, column = posterior.max(1, keepdim=True)
             # Norms would move the scores of known and unknown classes alike.
