@@ -34,7 +34,10 @@ def enrol(options: argparse.Namespace) -> None:
     PLUGIN,
 )
 def identify(options: argparse.Namespace) -> None:
-    """Identify images by a gallery: print label or refusal, probability, and the enrolled images that support it."""
+    """Identify images by a gallery: print label or refusal, and the enrolled images that support it.
+
+    The first probability is that of the label among the enrolled classes, the second that the class is enrolled at all.
+    """
     from ..experiments.enrolment import identify
     from ..files import write_text
     from ..reports.page import write_sheet
@@ -47,11 +50,13 @@ def identify(options: argparse.Namespace) -> None:
     for name, answer in answers.items():
         names = [image.name or str(image.row) for image in answer.evidence]
         label = f"refused, perhaps {answer.best}" if answer.label is None else answer.label
-        print(f"{name}: {label}, {answer.probability:.0%}, by {', '.join(Path(path).name for path in names)}")
+        by = ", ".join("/".join(Path(path).parts[-2:]) for path in names)
+        print(f"{name}: {label}, {answer.probability:.0%} (enrolled: {answer.known:.0%}), by {by}")
         numbers = [f"{answer.probability:.4f}", f"{answer.known:.4f}"]
         rows.writerow([name, "" if answer.label is None else label, *numbers, answer.best, "; ".join(names)])
     if options.csv:
         write_text(Path(options.csv), table.getvalue())
+        print(options.csv)
     if options.html:
         print(write_sheet(answers, Path(options.html)))
 
@@ -59,13 +64,13 @@ def identify(options: argparse.Namespace) -> None:
 @command(
     "export",
     argument("run_dir", metavar="RUN", help="the folder of a finished run"),
-    argument("target", metavar="FILE", help="the file to write, such as model.pt"),
+    argument("target", metavar="FILE", help="the file to write, such as model.pt2"),
     PLUGIN,
 )
 def export_model(options: argparse.Namespace) -> None:
     """Write the model of a finished run as one file that runs without this package: images to raw embeddings.
 
-    In Python: torch.export.load("model.pt").module()(images), with images (batch, channels, height, width) of the size
+    In Python: torch.export.load("model.pt2").module()(images), with images (batch, channels, height, width) of the size
     that the run was tested with and any batch size. The embeddings are not normalised: their norms are certainties.
     """
     from ..experiments.load import export

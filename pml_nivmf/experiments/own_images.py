@@ -35,6 +35,8 @@ def fitted(name: str, overrides: Sequence[str]) -> list[str]:
     arguments: Any = OmegaConf.to_container(first.config.dataset["ImageFolder"])
     if isinstance(arguments.setdefault("skip_bad", False), bool):  # with a list, runs do not read all images again
         arguments["skip_bad"] = check_images(Path(arguments["root"]).expanduser(), arguments["skip_bad"])
+    if arguments["skip_bad"]:
+        print(f"left out, because they cannot be read: {', '.join(arguments['skip_bad'])}")
     data = ImageFolder(**arguments | {"validation_share": 0})
     chosen = _model(first, overrides)
     if data.num_classes >= _ENOUGH_CLASSES:

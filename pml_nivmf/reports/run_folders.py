@@ -100,10 +100,10 @@ def read_runs(paths: Sequence[Path]) -> RunSet:
 
 
 def run_folders_in(path: Path) -> list[Path]:
-    """`path` itself if it is a run folder, otherwise all run folders below it; seed-10 comes after seed-2."""
+    """`path` itself if it is a run folder, otherwise all run folders below it."""
     if (path / _CONFIG).is_file():
         return [path]
-    folders = sorted((config.parent for config in path.rglob(_CONFIG)), key=_natural)
+    folders = sorted(config.parent for config in path.rglob(_CONFIG))
     if not folders:
         raise ValueError(f"{path} is not a run folder and contains none ({_CONFIG} is missing)")
     return folders
@@ -136,10 +136,6 @@ def _read(path: Path) -> Any:
         return (yaml.safe_load if path.suffix == ".yaml" else json.loads)(path.read_text())
     except (ValueError, EOFError, yaml.YAMLError, zipfile.BadZipFile) as error:
         raise ValueError(f"{path} cannot be read: {error}") from error
-
-
-def _natural(path: Path) -> list[float | str]:
-    return [float(part) if i % 2 else part for i, part in enumerate(re.split(r"(\d+(?:\.\d+)?)", str(path)))]
 
 
 def _group(runs: Iterable[Run]) -> tuple[Path, list[Group]]:

@@ -132,11 +132,6 @@ def short_name(metric: str) -> str:
     return metric
 
 
-def cell(row: Row, metric: str) -> str:
-    """The estimate, or a dash if the row does not have the metric."""
-    return str(row.metrics.get(metric, "–"))
-
-
 def best_loss(rows: Sequence[Row], metric: str) -> str | None:
     """The loss with the best mean (for some metrics the lowest), or None if no row has the metric."""
     means = {row.loss: row.metrics[metric].mean for row in rows if metric in row.metrics}
@@ -153,7 +148,7 @@ def as_markdown(rows: Sequence[Row], titles: Mapping[str, str] | None = None) ->
     titles = titles or {metric: metric for metric in ordered_metrics(rows)}
     lines = [_line("loss", *titles.values(), "seeds", "s/run"), "|---" * (len(titles) + 3) + "|"]
     for row in rows:
-        texts = {metric: cell(row, metric) for metric in titles}
+        texts = {metric: str(row.metrics.get(metric, "–")) for metric in titles}
         cells = [f"**{text}**" if row.loss == best_loss(rows, metric) else text for metric, text in texts.items()]
         lines.append(_line(row.loss, *cells, row.seeds, f"{row.seconds:.0f}"))
     return "\n".join(lines)
@@ -193,7 +188,7 @@ def _print_table(title: str, rows: Sequence[Row], metrics: Mapping[str, str]) ->
         table.add_column(name, justify="right", no_wrap=True)
     for row in rows:
         marks = ["* " if best_loss(rows, metric) == row.loss else "" for metric in metrics]
-        cells = [cell(row, metric).replace(" [", "\n\\[") for metric in metrics]
+        cells = [str(row.metrics.get(metric, "–")).replace(" [", "\n\\[") for metric in metrics]
         table.add_row(row.loss, *map(str.__add__, marks, cells))
     Console().print(table)
 
