@@ -56,7 +56,6 @@ def identify(options: argparse.Namespace) -> None:
         rows.writerow([name, "" if answer.label is None else label, *numbers, answer.best, "; ".join(names)])
     if options.csv:
         write_text(Path(options.csv), table.getvalue())
-        print(options.csv)
     if options.html:
         print(write_sheet(answers, Path(options.html)))
 

@@ -4,7 +4,7 @@ runs.csv has one row per finished run, tuned.yaml the settings that searches cho
 folders at any depth. Study, data set, variant and seed identify a row.
 
 The template can use `searches` (tuned.yaml), `galleries` (rows of galleries.csv), `Estimate`, and these functions; a
-METRIC is a column of runs.csv:
+METRIC is a column of runs.csv or, for a STUDY such as "gallery 20" (method and images), of galleries.csv:
 
     table("STUDY/DATA", "METRIC", "METRIC:Title", …)      a row for each variant: mean ± deviation [95% interval]
     gap("STUDY/DATA", "FIRST", "SECOND", "METRIC")        how much one variant is above another, with Welch's interval
@@ -115,8 +115,11 @@ def write_page(folder: Path) -> str:
     runs, searches = read(folder)
     environment = Environment(undefined=StrictUndefined, keep_trailing_newline=True)
     template = environment.from_string((folder / "RESULTS.template.md").read_text())
+    galleries = _rows(folder / "galleries.csv")
+    whole = [row for row in galleries if row["queries"] == "whole"]
+    runs += [row | {"study": f"{row['method']} {row['shots']}", "variant": row["loss"]} for row in whole]
     functions = {"table": partial(_table, runs), "gap": partial(_gap, runs), "Estimate": Estimate}
-    return template.render(functions, searches=searches, galleries=_rows(folder / "galleries.csv"))
+    return template.render(functions, searches=searches, galleries=galleries)
 
 
 def _table(runs: list[Record], place: str, *columns: str) -> str:

@@ -33,8 +33,7 @@ _SHOWN_METRICS = 3  # fit in a terminal of 80 columns
 _SHOWN_OF_GALLERIES = ("nearest_neighbour", "accuracy", "ece")
 CHOSEN_ON_TEST = "epoch chosen on test classes, as in the paper"
 _SCORES = {"": "norm", "_similarity": "similarity", "_ppk": "PPK", "nll": "NLL", "ece": "ECE", "auroc": "AUROC"}
-_SCORES |= {"accuracy": "gallery", "accuracy_at_coverage_80": "accuracy at 80%"}
-_SCORES["nearest_neighbour"] = "nearest neighbour"
+_SCORES |= {"accuracy": "gallery", "accuracy_at_coverage_80": "at 80%", "nearest_neighbour": "nearest neighbour"}
 
 
 @dataclass(frozen=True)

@@ -45,13 +45,19 @@ def study(tmp_path):
     return tmp_path / "main"
 
 
+GALLERIES = """data,loss,method,shots,queries,accuracy
+cars,a,gallery,all,whole,0.8
+cars,a,gallery,all,whole,0.6
+"""
+
+
 @pytest.fixture
 def page(study, tmp_path):
     """A function that renders a template with the runs of the study."""
 
     def render(template):
         results.write(tmp_path, results.collect_runs(study), {"main": results.collect_tuned(study)})
-        (tmp_path / "galleries.csv").write_text("method,accuracy\ngallery,0.8\ngallery,0.6\n")
+        (tmp_path / "galleries.csv").write_text(GALLERIES)
         (tmp_path / "RESULTS.template.md").write_text(template)
         return results.write_page(tmp_path)
 
@@ -78,6 +84,7 @@ def test_gap_has_welchs_interval(page):
 def test_numbers_of_galleries(page):
     rows = 'galleries | selectattr("method", "eq", "gallery") | map(attribute="accuracy") | map("float") | list'
     assert page(f"{{{{ Estimate.of({rows}).parts(1)[0] }}}}") == "70.0 ± 14.1"
+    assert page('{{ gap("gallery all/cars", "a", "a", "accuracy") }}').startswith("+0.0 [")
 
 
 @pytest.mark.parametrize("call", ['table("main/birds", "NMI")', 'gap("main/cars", "a", "b", "NMI")'])
