@@ -159,12 +159,12 @@ def test_degradation(drawn):
 
 
 def test_png_and_svg(tmp_path):
-    png, svg = figures.save(DRAWN["ablation_bars"](), tmp_path / "new" / "bars.v2", dpi=50)
+    png, svg = figures.save(DRAWN["ablation_bars"](), tmp_path / "new" / "bars.v2")
     assert (png.name, svg.name) == ("bars.v2.png", "bars.v2.svg")
     with Image.open(png) as image:
-        assert image.size[0] == round(style.PAGE_WIDTH * 50)
+        assert image.size[0] == round(style.PAGE_WIDTH * 200)
     assert len(list(ElementTree.parse(svg).getroot().iter("{http://www.w3.org/2000/svg}path"))) > 20
-    again = figures.save(DRAWN["ablation_bars"](), tmp_path / "again", dpi=50)
+    again = figures.save(DRAWN["ablation_bars"](), tmp_path / "again")
     assert [path.read_bytes() for path in again] == [path.read_bytes() for path in (png, svg)]
 
 

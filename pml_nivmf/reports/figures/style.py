@@ -45,16 +45,13 @@ def series_style(index: int) -> dict[str, Any]:
 
 
 @styled
-def save(figure: Figure, path: str | Path, dpi: int = 200) -> list[Path]:
-    """Write path.png and path.svg, create their folder, and return the written paths.
-
-    dpi: pixels per inch of PNG files and of images in SVG files; figures are 6.9 inches wide.
-    """
+def save(figure: Figure, path: str | Path) -> list[Path]:
+    """Write path.png and path.svg, create their folder, and return the written paths."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     files = [path.with_name(f"{path.name}.{name}") for name in ("png", "svg")]
     for file in files:
-        figure.savefig(file, dpi=dpi, metadata={"Date": None} if file.suffix == ".svg" else None)
+        figure.savefig(file, dpi=200, metadata={"Date": None} if file.suffix == ".svg" else None)
     return files
 
 
