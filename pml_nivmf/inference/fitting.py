@@ -2,7 +2,8 @@ r"""What a gallery learns from its own images, each classified by the others.
 
 The images of every class are divided into ten folds. Those of a fold are queries to the gallery without the fold, and K
 is computed without it: with few images, a K that has seen a query's own deviation looks far better than it is. k1, k2,
-a and β minimise the mean negative log-posterior of the labels. With up to ten images per class this leaves one out.
+a and β minimise the mean negative log-posterior of the labels; then k1, k2, β and ν do, with each class's own shape.
+With up to ten images per class this leaves one out.
 """
 
 import math
@@ -12,13 +13,15 @@ import torch
 from torch import Tensor
 
 from ..functional.pairing import unit_vectors
-from .mixture import CHUNK, Fitted, Parameters, ShapeAxes, class_scores, make_components, sharpness
+from .mixture import CHUNK, Fitted, Parameters, ShapeAxes, class_scores, make_components, own_scores, sharpness
+from .own_shapes import OwnShapes, own_shapes, own_terms, pooled_variance
 
 _FOLDS = 10
 _MOST_QUERIES, _MOST_IMAGES = 1024, 5000  # to learn from; of larger galleries, only some classes
 _NORM_POWERS = (1.0, 0.5)  # to try, see `sharpness`
 # log k1, log k2, a and β: penalties draw a to ½ and keep the others finite where labels are easy to tell.
 _USUAL, _STRENGTH = torch.tensor([math.log(8), math.log(8), 0.5, 0]), torch.tensor([1.0, 1.0, 30.0, 1.0])
+_USUAL_SHARED_IMAGES = 300.0  # ν
 
 AxesOf = Callable[[Tensor], ShapeAxes]  # of some rows of the embeddings
 
@@ -29,14 +32,22 @@ class Fold:
     def __init__(self, queries: Tensor, gallery: Tensor, shape: Tensor, raw: Tensor, classes: Tensor, axes_of: AxesOf):
         self.raw, self.labels, self.axes = raw[queries], classes[queries], axes_of(shape)
         self.classes, self.class_count = classes[gallery], int(classes.max()) + 1
+        self.own: OwnShapes | None = None  # in the space of the first exponent that needs it
         self.queries, self.gallery = (self.axes.rotate(unit_vectors(raw[rows])) for rows in (queries, gallery))
 
     def scores(self, parameters: Parameters, sharp: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
         """(scores, labels (queries, 1)) in chunks of queries."""
         images, queries = (self.axes.stretch(part, parameters.exponent) for part in (self.gallery, self.queries))
         components = make_components(images, self.classes, self.class_count, parameters)
+        shared_images = parameters.shared_images
+        if shared_images is not None and self.own is None:
+            self.own = own_shapes(images, self.classes, self.class_count, pooled_variance(images, self.classes))
         for rows in torch.arange(len(queries)).split(max(1, CHUNK // len(images))):
-            yield class_scores(queries[rows], components, sharp[rows]), self.labels[rows, None]
+            scores = class_scores(queries[rows], components, sharp[rows])
+            if shared_images is not None and self.own is not None:
+                terms = own_terms(queries[rows], self.own, shared_images)
+                scores = scores + own_scores(terms, parameters, sharp[rows])
+            yield scores, self.labels[rows, None]
 
     def log_posteriors(self, parameters: Parameters, sharp: Tensor) -> Tensor:
         """Of the labels, (queries,)."""
@@ -51,10 +62,13 @@ def fit_gallery(raw: Tensor, classes: Tensor, axes_of: AxesOf) -> Fitted:
     some = order[: max(2, int((counts[order].cumsum(0) <= _MOST_IMAGES).sum()))].sort().values
     rows = _rows(torch.isin(classes, some))
     few = torch.searchsorted(some, classes[rows])
-    learned = _learn(list(_leave_out(raw[rows], few, lambda chosen: axes_of(rows[chosen]), _MOST_QUERIES)), raw)
-    fitted = _calibrate(_leave_out(raw, classes, axes_of, min(4096, max(512, 2**29 // len(raw)))), *learned)
-    growth, (k1, k2, *others) = _growth(counts), fitted.parameters
-    return fitted._replace(parameters=Parameters(growth * k1, growth * k2, *others), slope=fitted.slope / growth)
+    folds = list(_leave_out(raw[rows], few, lambda chosen: axes_of(rows[chosen]), _MOST_QUERIES))
+    learned = _learn_own_shapes(folds, _learn(folds))
+    queries = _leave_out(raw, classes, axes_of, min(4096, max(512, 2**29 // len(raw))))
+    fitted = _calibrate(queries, learned, *_choose_norm_power(folds, learned, raw))
+    growth, parameters = _growth(counts), fitted.parameters
+    grown = parameters._replace(image=growth * parameters.image, mean=growth * parameters.mean)
+    return fitted._replace(parameters=grown, slope=fitted.slope / growth)
 
 
 def fit_one_shot(raw: Tensor, classes: Tensor, axes_of: AxesOf) -> Fitted:
@@ -69,7 +83,8 @@ def fit_one_shot(raw: Tensor, classes: Tensor, axes_of: AxesOf) -> Fitted:
         chosen = torch.isin(classes, order[: max(2, count // 2)])
         queries = chosen & (ranks > 0) & (ranks <= 3)
         folds.append(Fold(_rows(queries), _rows(chosen & (ranks == 0)), _rows(~chosen), raw, classes, axes_of))
-    return _calibrate(iter(folds), *_learn(folds, raw, exponent_penalty=1.0))
+    learned = _learn(folds, exponent_penalty=1.0)
+    return _calibrate(iter(folds), learned, *_choose_norm_power(folds, learned, raw))
 
 
 def _leave_out(raw: Tensor, classes: Tensor, axes_of: AxesOf, most: int) -> Iterator[Fold]:
@@ -113,14 +128,30 @@ def _usual(fold: Fold) -> Tensor:
     return start
 
 
-def _learn(folds: list[Fold], raw: Tensor, exponent_penalty: float = 0.0) -> tuple[Parameters, float, float]:
-    """The parameters, the typical norm and the power of norms."""
+def _learn(folds: list[Fold], exponent_penalty: float = 0.0) -> Parameters:
+    """k1, k2, a and β, with the shared shape only."""
+    usual, strength = _usual(folds[0]), _STRENGTH / sum(len(fold.labels) for fold in folds)
+    strength[2] += exponent_penalty
+    make = lambda theta: Parameters(theta[0].exp(), theta[1].exp(), theta[2], theta[3])  # noqa: E731
+    return _minimise(folds, make, usual, usual, strength)
+
+
+def _learn_own_shapes(folds: list[Fold], shared: Parameters) -> Parameters:
+    """ν, and k1, k2 and β again; a stays."""
+    usual, strength = _usual(folds[0]), torch.ones(4) / sum(len(fold.labels) for fold in folds)
+    usual[2] = math.log(_USUAL_SHARED_IMAGES)
+    start = torch.tensor([math.log(shared.image), math.log(shared.mean), float(usual[2]), shared.size_offset])
+    make = lambda theta: Parameters(theta[0].exp(), theta[1].exp(), shared.exponent, theta[3], theta[2].exp())  # noqa: E731
+    return _minimise(folds, make, start, usual, strength)
+
+
+def _minimise(
+    folds: list[Fold], make: Callable[[Tensor], Parameters], start: Tensor, usual: Tensor, strength: Tensor
+) -> Parameters:
+    """The parameters made from the θ that minimises the mean negative log-posterior + Σ strength·(θ − usual)²."""
     labels = torch.cat([fold.labels for fold in folds])
     weights = 1 / torch.bincount(labels)  # classes count alike
-    strength = _STRENGTH / len(labels)
-    strength[2] += exponent_penalty
-    usual = _usual(folds[0])
-    theta = usual.clone().requires_grad_()
+    theta = start.clone().requires_grad_()
     optimizer = torch.optim.LBFGS([theta], max_iter=25, tolerance_change=1e-5, line_search_fn="strong_wolfe")
 
     def objective() -> Tensor:
@@ -129,28 +160,25 @@ def _learn(folds: list[Fold], raw: Tensor, exponent_penalty: float = 0.0) -> tup
         parts[0].backward()
         for fold in folds:  # one at a time, for less memory
             share = weights[fold.labels] / weights[labels].sum()
-            parameters = Parameters(theta[0].exp(), theta[1].exp(), theta[2], theta[3])
-            parts.append(-(share * fold.log_posteriors(parameters, torch.ones_like(share))).sum())
+            parts.append(-(share * fold.log_posteriors(make(theta), torch.ones_like(share))).sum())
             parts[-1].backward()
         return torch.stack([part.detach() for part in parts]).sum()
 
     optimizer.step(objective)
-    log_k1, log_k2, exponent, offset = theta.detach().tolist()
-    parameters = Parameters(math.exp(log_k1), math.exp(log_k2), exponent, offset)
-    typical = float(torch.linalg.vector_norm(raw, dim=1).clamp_min(1e-12).log().mean().exp())
-    return parameters, typical, _choose_norm_power(folds, parameters, typical)
+    return Parameters._make(None if value is None else float(value) for value in make(theta.detach()))
 
 
 @torch.no_grad()
-def _choose_norm_power(folds: list[Fold], parameters: Parameters, typical: float) -> float:
-    """The strongest use of norms that does not lower the likelihood."""
+def _choose_norm_power(folds: list[Fold], parameters: Parameters, raw: Tensor) -> tuple[float, float]:
+    """The typical norm, and the strongest use of norms that does not lower the likelihood."""
+    typical = float(torch.linalg.vector_norm(raw, dim=1).clamp_min(1e-12).log().mean().exp())
 
     def mean_log_posterior(power: float) -> float:
         parts = [fold.log_posteriors(parameters, sharpness(fold.raw, typical, power)) for fold in folds]
         return float(torch.cat(parts).mean())
 
     without = mean_log_posterior(0.0)
-    return next((power for power in _NORM_POWERS if mean_log_posterior(power) >= without), 0.0)
+    return typical, next((power for power in _NORM_POWERS if mean_log_posterior(power) >= without), 0.0)
 
 
 @torch.no_grad()

@@ -24,7 +24,7 @@ from .fitting import fit_gallery
 from .mixture import Fitted, GallerySpace, Parameters, ShapeAxes
 
 _EVIDENCE = 3  # images per answer
-_FORMAT = {"format": "pml_nivmf gallery", "version": "1"}
+_FORMAT = {"format": "pml_nivmf gallery", "version": "2"}
 _SAVED = ("labels", "names", "info", "index")
 
 

@@ -7,7 +7,8 @@ and the direction m_c of their mean,
 
 Each component is pulled towards its class: natural parameters add because densities multiply. k1 → 0 is the nearest
 class mean, k2 = 0 a kernel density. e^{β/n_c} corrects for the smaller cosines with the means of few images. If a query
-is itself a vMF, its mean has a length A_M(κ) < 1, so a vague query has smaller exponents (`sharpness`).
+is itself a vMF, its mean has a length A_M(κ) < 1, so a vague query has smaller exponents (`sharpness`). `own_shapes`
+adds what a class's own shape changes.
 
 Large galleries compare a query with the nearest images only, found by faiss, and with all class means.
 """
@@ -22,11 +23,13 @@ from torch import Tensor
 
 from ..functional.pairing import unit_vectors
 from ..functional.vmf import relative_log_normalizer_of_square
+from .own_shapes import OwnShapes, own_shapes, own_terms, pooled_variance
 
 _TINY = 1e-30  # instead of the logarithm of zero, for classes whose components all underflow
 CHUNK = 2**24  # numbers of a matrix of queries and images, or queries and classes, at a time
 _SMALLEST_INDEX = 20_000  # images; comparing all of them is faster below
 _CANDIDATES = 128  # images per query
+_OWN_SHAPES = 8  # classes per query, the most probable ones, where an index is used
 
 
 class ShapeAxes(NamedTuple):
@@ -49,6 +52,7 @@ class Parameters(NamedTuple):
     mean: Tensor | float  # k2
     exponent: Tensor | float  # a, how much of the shape is used
     size_offset: Tensor | float  # β
+    shared_images: Tensor | float | None = None  # ν of `own_shapes`; None: classes have the shared shape only
 
 
 class Fitted(NamedTuple):
@@ -119,6 +123,11 @@ def mean_scores(cosines: Tensor, components: Components, sharpness: Tensor) -> T
     return scores.masked_fill(components.counts == 0, -math.inf)
 
 
+def own_scores(terms: Tensor, parameters: Parameters, sharpness: Tensor) -> Tensor:
+    """(k1 + k2)·t_c(x), (queries, classes)."""
+    return terms * ((parameters.image + parameters.mean) * sharpness).unsqueeze(1)
+
+
 def sharpness(raw: Tensor, typical_norm: float, norm_power: float) -> Tensor:
     r"""(‖z‖/ρ)^b, (queries,): b = `norm_power` is 0 where norms say nothing about queries (queries, M)."""
     return (torch.linalg.vector_norm(raw, dim=1) / typical_norm) ** norm_power
@@ -167,6 +176,7 @@ class GallerySpace:
         self.axes, self.fitted, self.index_name = axes, fitted, index_name
         self.images = torch.empty(0, len(axes.variances))
         self.index: Any = None
+        self.own: OwnShapes
 
     def update(self, raw: Tensor, classes: Tensor, class_count: int) -> None:
         if len(raw) == len(self.images):
@@ -176,32 +186,59 @@ class GallerySpace:
         self.components = make_components(self.images, classes, class_count, self.fitted.parameters)
         self.order = torch.argsort(classes, stable=True)  # images of class c: order[starts[c] : starts[c + 1]]
         self.starts = [0, *torch.bincount(classes).cumsum(0).tolist()]
+        self.variance = pooled_variance(self.images, classes)
         if self.index is not None:
             self.index.add(new.numpy())
         elif len(raw) >= _SMALLEST_INDEX and find_spec("faiss") is not None:
             self.index = make_index(self.index_name, self.images)
+        if self.index is None and self.fitted.parameters.shared_images is not None:
+            self.own = own_shapes(self.images, classes, class_count, self.variance)
 
     def _map(self, raw: Tensor) -> Tensor:
         return self.axes.stretch(self.axes.rotate(unit_vectors(raw)), self.fitted.parameters.exponent)
 
     def scores(self, raw: Tensor) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
         """(raw queries, scores (queries, classes), the highest scores without norms (queries,)), in chunks."""
+        parameters = self.fitted.parameters
         width = len(self.images) if self.index is None else len(self.components.counts)
         for part in raw.split(max(1, CHUNK // width)):
             queries = self._map(part)
             nearest = () if self.index is None else nearest_images(self.index, queries)
             score = class_scores if self.index is None else candidate_scores
-            plain = score(queries, self.components, torch.ones(len(part)), *nearest)
-            with_norms = self.fitted.norm_power > 0
-            scores = score(queries, self.components, self.fitted.sharpness(part), *nearest) if with_norms else plain
+            plain_sharpness, sharpness = torch.ones(len(part)), self.fitted.sharpness(part)
+            plain = score(queries, self.components, plain_sharpness, *nearest)
+            scores = score(queries, self.components, sharpness, *nearest) if self.fitted.norm_power > 0 else plain
+            if parameters.shared_images is not None:
+                terms = self._own_terms(queries, plain, parameters.shared_images)
+                plain, scores = (
+                    values + own_scores(terms, parameters, factors)
+                    for values, factors in ((plain, plain_sharpness), (scores, sharpness))
+                )
             yield part, scores, plain.amax(1)
+
+    def _own_terms(self, queries: Tensor, scores: Tensor, shared_images: Tensor | float) -> Tensor:
+        """t_c(x), (queries, classes). With an index, of the classes with the highest scores; others have the lowest."""
+        if self.index is None:
+            return own_terms(queries, self.own, shared_images)
+        best = scores.topk(min(_OWN_SHAPES, scores.shape[1])).indices
+        columns, places = torch.unique(best, return_inverse=True)
+        rows = torch.cat([self._rows(column) for column in columns.tolist()])
+        classes = torch.searchsorted(columns, self.components.classes[rows])
+        own = own_shapes(self.images[rows], classes, len(columns), self.variance)
+        parts = queries.split(max(1, CHUNK // len(rows)))
+        terms = torch.cat([own_terms(part, own, shared_images) for part in parts]).gather(1, places)
+        return terms.amin(1, keepdim=True).repeat(1, scores.shape[1]).scatter_(1, best, terms)
+
+    def _rows(self, column: int) -> Tensor:
+        """The images of a class."""
+        return self.order[self.starts[column] : self.starts[column + 1]]
 
     def contributions(self, raw: Tensor, columns: Tensor, most: int) -> list[list[tuple[int, float]]]:
         """For each query, images of its class and their shares of the likelihood, the largest first."""
         result = []
         queries = self._map(raw) * (self.fitted.parameters.image * self.fitted.sharpness(raw)).unsqueeze(1)
         for query, column in zip(queries, columns.tolist(), strict=True):
-            rows = self.order[self.starts[column] : self.starts[column + 1]]
+            rows = self._rows(column)
             exponents = self.images[rows] @ query + self.components.weights[rows]
             shares, places = exponents.softmax(0).topk(min(most, len(rows)))
             result.append(list(zip(rows[places].tolist(), shares.tolist(), strict=True)))
