@@ -1,4 +1,4 @@
-"""Time and memory of losses, times of training steps and of galleries: always beside a baseline, in one run."""
+"""Time and memory of losses, and times of galleries: always beside a baseline, in one run."""
 
 import itertools
 import statistics
@@ -18,8 +18,7 @@ from ..losses import FullSoftmax, JointProxyLoss, NivMFProxyLoss, NonIsotropicVM
 from ..losses.softmax import Softmax
 
 BASELINE = "ProxyAnchorLoss"
-_IN_STEPS = ("ProxyNCALoss", "NonIsotropicVMFLoss", "JointProxyLoss")  # the first is what others are compared with
-_NEGATIVES = 4096
+_CHUNK_SIZE = _NEGATIVES = 4096
 _SECONDS_PER_STEP = 10.0  # one step over a million classes takes that long: few rounds
 
 
@@ -33,8 +32,6 @@ class Shape(NamedTuple):
         return f"{self.batch} images, {self.classes:,} classes, {self.dimensions} dimensions, {self.samples} samples"
 
 
-STEP_SHAPE = Shape(32, 100, 512, 5)
-_PIXELS = 128  # height and width of the images of a training step
 DEFAULT_SHAPES = [Shape(112, 100, 512, 5), Shape(112, 98, 128, 5), Shape(112, 11318, 512, 5)]
 _QUERIES, _ADDED = 256, 1000  # of galleries
 LossFactory: TypeAlias = Callable[[], nn.Module]
@@ -68,9 +65,9 @@ def losses_at(shape: Shape) -> dict[str, LossFactory]:
     }
 
 
-def softmaxes_at(shape: Shape, chunk_size: int) -> dict[str, LossFactory]:
+def softmaxes_at(shape: Shape) -> dict[str, LossFactory]:
     """EL-nivMF with the softmaxes for many classes."""
-    chunks, sampled = FullSoftmax(chunk_size), SampledSoftmax(_NEGATIVES, sparse=True)
+    chunks, sampled = FullSoftmax(_CHUNK_SIZE), SampledSoftmax(_NEGATIVES, sparse=True)
     return {
         BASELINE: lambda: pml_losses.ProxyAnchorLoss(shape.classes, shape.dimensions),
         "EL-nivMF, chunks": lambda: _el_nivmf(shape, softmax=chunks),
@@ -79,8 +76,8 @@ def softmaxes_at(shape: Shape, chunk_size: int) -> dict[str, LossFactory]:
     }
 
 
-def run(shapes: Sequence[Shape], rounds: int, device: torch.device, chunk_size: int | None = None) -> list[Row]:
-    """Measure every loss at every shape or, with a chunk size, every softmax of EL-nivMF.
+def run(shapes: Sequence[Shape], rounds: int, device: torch.device, many_classes: bool = False) -> list[Row]:
+    """Measure every loss at every shape or, for many classes, every softmax of EL-nivMF.
 
     `ratio` is the time over that of ProxyAnchorLoss.
     """
@@ -89,8 +86,8 @@ def run(shapes: Sequence[Shape], rounds: int, device: torch.device, chunk_size: 
     rows: list[Row] = []
     for shape in shapes:
         groups = [losses_at(shape)]
-        if chunk_size is not None:  # one after the other: more may not fit in memory
-            groups = [{name: make} for name, make in softmaxes_at(shape, chunk_size).items()]
+        if many_classes:  # one after the other: more may not fit in memory
+            groups = [{name: make} for name, make in softmaxes_at(shape).items()]
         new = [row for losses in groups for row in _measure(losses, shape, rounds, device)]
         baseline = next(row["milliseconds"] for row in new if row["loss"] == BASELINE)
         rows += [row | {"ratio": row["milliseconds"] / baseline} for row in new]
@@ -108,7 +105,7 @@ def _measure(losses: dict[str, LossFactory], shape: Shape, rounds: int, device: 
     ]
 
 
-def training_step(loss: nn.Module, shape: Shape, device: torch.device, optimizer: Any = None) -> Step:
+def training_step(loss: nn.Module, shape: Shape, device: torch.device) -> Step:
     torch.manual_seed(0)
     embeddings = torch.randn(shape.batch, shape.dimensions, device=device, requires_grad=True)
     labels = torch.randint(0, shape.classes, (shape.batch,), device=device)
@@ -117,8 +114,6 @@ def training_step(loss: nn.Module, shape: Shape, device: torch.device, optimizer
         embeddings.grad = None
         loss.zero_grad(set_to_none=True)
         loss(embeddings, labels).backward()
-        if optimizer is not None:
-            optimizer.step()
 
     return step
 
@@ -165,38 +160,6 @@ def peak_megabytes(step: Step, device: torch.device) -> float:
     return max(0, *allocated) / 1e6
 
 
-def run_steps(trunk: str, shape: Shape, rounds: int, device: torch.device) -> list[Row]:
-    """Time training steps of a timm model: forward, loss, backward and Adam; `ratio` is to the step with ProxyNCALoss.
-
-    The network's part is the same for all losses and varies more than losses do: it is timed once for all of them.
-    """
-    from ..models import EmbeddingHead, TimmTrunk
-
-    features = TimmTrunk(trunk, pretrained=False)
-    network = nn.Sequential(features, EmbeddingHead(features.num_features, shape.dimensions)).to(device).train()
-    optimizer = torch.optim.Adam(network.parameters(), lr=1e-5)
-    images = torch.randn(shape.batch, 3, _PIXELS, _PIXELS, device=device)
-    gradient = torch.randn(shape.batch, shape.dimensions, device=device)
-
-    def network_step() -> None:
-        optimizer.zero_grad()
-        network(images).backward(gradient)
-        optimizer.step()
-
-    losses = {name: make().to(device) for name, make in losses_at(shape).items() if name.startswith(_IN_STEPS)}
-    steps = {
-        name: training_step(loss, shape, device, torch.optim.Adam(loss.parameters(), lr=1e-3))
-        for name, loss in losses.items()
-    }
-    times = median_seconds({"network": network_step} | steps, rounds)
-    rest = times.pop("network")
-    return [
-        {"loss": name, **shape._asdict(), "milliseconds": 1e3 * (rest + part), "loss_milliseconds": 1e3 * part}
-        | {"ratio": (rest + part) / (rest + times[_IN_STEPS[0]])}
-        for name, part in times.items()
-    ]
-
-
 def run_gallery(size: Sequence[int], rounds: int) -> list[Row]:
     """Seconds of a gallery's steps; those of its answers beside faiss's plain search for nearest neighbours.
 
@@ -233,7 +196,7 @@ def show(rows: Sequence[Row], what: str) -> None:
     for shape, group in itertools.groupby(rows, key=lambda row: [row[key] for key in Shape._fields if key in row]):
         table = list(group)
         label, *columns = (key for key in {key: None for row in table for key in row} if key not in Shape._fields)
-        titles = (column.replace("_megabytes", " MB").replace("_milliseconds", " ms") for column in columns)
+        titles = (column.replace("_megabytes", " MB") for column in columns)
         print(f"\n{Shape(*shape)}" if shape else "")
         print(f"{label:<52}" + "".join(f"{title:>13}" for title in titles))
         for row in table:

@@ -9,15 +9,8 @@ from pml_nivmf import cli
 from pml_nivmf.experiments import bench
 
 
-@pytest.fixture(autouse=True)
-def threads():
-    before = torch.get_num_threads()
-    yield
-    torch.set_num_threads(before)
-
-
 def run(capsys, *options):
-    assert cli.main(["bench", "--rounds", "1", "--threads", "1", *options]) == 0
+    assert cli.main(["bench", "--rounds", "1", *options]) == 0
     return capsys.readouterr().out
 
 
@@ -31,20 +24,11 @@ def test_every_loss_is_measured_at_every_shape(capsys):
 
 
 def test_every_softmax_is_measured_at_every_number_of_classes(capsys):
-    rows = json.loads(run(capsys, "--classes", "20,50", "--chunk-size", "8", "--json"))
+    rows = json.loads(run(capsys, "--classes", "20,50", "--json"))
     assert {row["classes"] for row in rows} == {20, 50}
     assert {row["loss"].split(",")[0] for row in rows} == {"ProxyAnchorLoss", "EL-nivMF", "EL-nivMF analytic"}
     assert all(row["milliseconds"] > 0 and row["extra_megabytes"] > 0 for row in rows)
     assert rows[0]["peak_megabytes"] - rows[0]["extra_megabytes"] == pytest.approx(20 * 128 * 4e-6)
-
-
-def test_training_steps_are_measured_beside_proxy_nca(capsys):
-    table = run(capsys, "--step", "test_resnet", "--shape", *"4382")
-    assert "training steps of test_resnet, ratio: to the time with ProxyNCALoss" in table
-    assert table.count("NonIsotropicVMFLoss") == 5
-    rows = {row["loss"]: row for row in json.loads(run(capsys, "--step", "test_resnet", "--shape", *"4382", "--json"))}
-    assert all(0 < row["loss_milliseconds"] < row["milliseconds"] for row in rows.values())
-    assert rows["ProxyNCALoss"]["ratio"] == 1
 
 
 def test_table_has_a_block_for_each_shape(capsys):
@@ -74,6 +58,7 @@ def test_peak_memory_counts_what_is_alive_at_once():
     [
         (["--shape", "4", "3"], "expected 4 arguments"),
         (["--shape", *"4082"], "must be an integer of at least 1, got '0'"),
+        (["--gallery", "300"], "expected 3 arguments"),
         (["--rounds", "0"], "must be an integer of at least 1, got '0'"),
         (["--classes", "100,many"], "must be an integer of at least 1, got 'many'"),
     ],
@@ -90,4 +75,3 @@ def test_galleries_are_measured_beside_a_plain_search(capsys):
     assert [row["ratio"] > 0 for row in rows if "ratio" in row] == [True]
     table = run(capsys, "--gallery", "300", "30", "8")
     assert all(row["step"] in table for row in rows)
-    assert cli.main(["bench", "--gallery", "300"]) == 2
