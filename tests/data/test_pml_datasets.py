@@ -5,8 +5,9 @@ import tarfile
 
 import pytest
 import torch
+from pytorch_metric_learning.datasets import cars196, cub
 
-from pml_nivmf.data import CUB, Cars196, StanfordOnlineProducts, pml_datasets
+from pml_nivmf.data import CUB, Cars196, StanfordOnlineProducts
 
 from .fakes import fake_cars, fake_cub, fake_sop
 
@@ -40,30 +41,32 @@ def test_missing_data(build, tmp_path):
             build(root)
 
 
-def serve(monkeypatch, archive):
-    """Let every download give this file."""
-    monkeypatch.setattr(
-        pml_datasets, "download_url", lambda url, folder, name: shutil.copy(archive, f"{folder}/{name}")
-    )
+@pytest.fixture
+def serve(monkeypatch):
+    """A function that lets every download give this file."""
+
+    def serve(archive):
+        copy = lambda url, filename: shutil.copy(archive, filename)  # noqa: E731
+        for module in (cars196, cub):
+            monkeypatch.setattr(module, "_urlretrieve", copy)
+
+    return serve
 
 
 @pytest.mark.parametrize(("build", "fake", "kind"), [(CUB, fake_cub, "gztar"), (Cars196, fake_cars, "zip")])
-def test_what_is_missing_is_downloaded_next_to_other_data(tmp_path, monkeypatch, build, fake, kind):
-    serve(monkeypatch, shutil.make_archive(str(tmp_path / "archive"), kind, fake(tmp_path / "source")))
+def test_what_is_missing_is_downloaded_next_to_other_data(tmp_path, serve, build, fake, kind):
+    serve(shutil.make_archive(str(tmp_path / "archive"), kind, fake(tmp_path / "source")))
     fake_sop(tmp_path / "new")
     assert build(tmp_path / "new", download=True, **SMALL).num_classes in (4, 6)
-    serve(monkeypatch, tmp_path / "nothing")
+    serve(tmp_path / "nothing")
     build(tmp_path / "new", download=True, **SMALL)
     names, unpacked = ({path.name for path in (tmp_path / folder).iterdir()} for folder in ("new", "source"))
     assert names == unpacked | {"Stanford_Online_Products"}, "the archive is removed"
 
 
-@pytest.mark.parametrize("archive", ["nothing", "outside", "truncated"])
-def test_a_failed_download_leaves_nothing(tmp_path, monkeypatch, archive):
-    with tarfile.open(tmp_path / "outside", "w:gz") as tar:
-        tar.addfile(tarfile.TarInfo("../../outside"))
-    (tmp_path / "truncated").write_bytes((tmp_path / "outside").read_bytes()[:50])
-    serve(monkeypatch, tmp_path / archive)
-    with pytest.raises(RuntimeError, match=r"the download of http.* failed: .*Try again"):
+def test_a_failed_download_leaves_nothing(tmp_path, serve):
+    (tmp_path / "truncated").write_bytes(b"half")
+    serve(tmp_path / "truncated")
+    with pytest.raises(tarfile.ReadError):
         CUB(tmp_path / "new", download=True)
     assert not list((tmp_path / "new").iterdir())
