@@ -37,11 +37,15 @@ def pooled_variance(images: Tensor, classes: Tensor) -> Tensor:
 def own_shapes(images: Tensor, classes: Tensor, class_count: int, variance: Tensor) -> OwnShapes:
     """Of directions (images, M) with their classes (images,)."""
     means, residuals, degrees = _residuals(images, classes, class_count)
-    order = torch.argsort(classes, stable=True)
-    parts = [_principal_axes(part) for part in residuals[order].split(torch.bincount(classes).tolist()) if len(part)]
-    counts = torch.tensor([len(squares) for _, squares in parts])
-    owners = torch.unique(classes).repeat_interleave(counts)
-    axes, squares = (torch.cat(values) for values in zip(*parts, strict=True))
+    order, counts = torch.argsort(classes, stable=True), torch.bincount(classes)
+    firsts = counts.cumsum(0) - counts
+    parts = [(images[:0], images.new_zeros(0), classes[:0])]
+    for count in torch.unique(counts[counts > 1]).tolist():  # classes of one size at a time
+        same = (counts == count).nonzero()
+        axes, squares = _principal_axes(residuals[order[firsts[same] + torch.arange(count)]])
+        real = squares > 1e-6 * squares.amax(1, keepdim=True)  # n_c images deviate along n_c − 1 axes
+        parts.append((axes[real], squares[real], same.expand_as(squares)[real]))
+    axes, squares, owners = map(torch.cat, zip(*parts, strict=True))
     return OwnShapes(axes, squares, owners, means, degrees, variance)
 
 
@@ -67,10 +71,9 @@ def _residuals(images: Tensor, classes: Tensor, class_count: int) -> tuple[Tenso
 
 
 def _principal_axes(residuals: Tensor) -> tuple[Tensor, Tensor]:
-    """Eigenvectors (axes, M) and eigenvalues (axes,) of Σ_i r_i·r_iᵀ, from the smaller of two matrices of products."""
-    if len(residuals) > residuals.shape[1]:
-        squares, vectors = torch.linalg.eigh(residuals.T @ residuals)
-        return vectors.T, squares.clamp_min(0)
-    squares, vectors = torch.linalg.eigh(residuals @ residuals.T)
-    real = squares > 1e-6 * squares[-1]  # images of a class deviate along n_c − 1 axes only
-    return (vectors.T @ residuals)[real] / squares[real].sqrt().unsqueeze(1), squares[real]
+    """Eigenvectors (classes, axes, M) and eigenvalues (classes, axes) of Σ_i r_i·r_iᵀ, from (classes, images, M)."""
+    if residuals.shape[1] > residuals.shape[2]:
+        squares, vectors = torch.linalg.eigh(residuals.mT @ residuals)
+        return vectors.mT, squares
+    squares, vectors = torch.linalg.eigh(residuals @ residuals.mT)  # the same eigenvalues, and a smaller matrix
+    return vectors.mT @ residuals / squares.clamp_min(1e-30).sqrt().unsqueeze(2), squares
