@@ -60,8 +60,9 @@ class ClassGallery:
     r"""Every enrolled class is a distribution on the sphere, made from its few images; queries get a posterior.
 
     A class is a mixture of von Mises-Fisher distributions, one per image, in the space of a shape K that all classes
-    share. Embeddings are raw, with their norms, from any model. `gallery(queries)` returns probabilities
-    (queries, classes) for raw embeddings (queries, M); `gallery.labels` names the columns.
+    share; the more images a class has, the more it has a shape of its own. Embeddings are raw, with their norms, from
+    any model. `gallery(queries)` returns probabilities (queries, classes) for raw embeddings (queries, M);
+    `gallery.labels` names the columns.
 
     Args:
         prior: the shape of other classes of the same model; a gallery with one image per class needs it.
