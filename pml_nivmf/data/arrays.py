@@ -1,7 +1,6 @@
 """Arrays from .npz files: features, to train a head on a frozen trunk, and maps, to train the upper part of a trunk."""
 
 from functools import partial
-from operator import itemgetter
 from pathlib import Path
 
 import numpy as np
@@ -31,7 +30,7 @@ def FeatureArrays(  # noqa: N802  named like a class in configs
     if standardize:
         originals = arrays["x_train"][~held_out]
         arrays |= {name: _standardize(array, originals) for name, array in arrays.items() if array.is_floating_point()}
-    return _splits(arrays, held_out, random_view, itemgetter(0))
+    return _splits(arrays, held_out, random_view, original)
 
 
 def MapArrays(  # noqa: N802
@@ -54,8 +53,8 @@ def MapArrays(  # noqa: N802
         arrays.pop("x_train_degraded", None)
 
     held_out = hold_out_classes(arrays["y_train"], validation_share, seed)
-    draw = partial(random_map, step=step, degraded_share=degraded_share)
-    return _splits(arrays, held_out, draw, partial(original_map, step=step))
+    draw = partial(random_view, step=step, degraded_share=degraded_share)
+    return _splits(arrays, held_out, draw, partial(original, step=step))
 
 
 def _splits(arrays: dict[str, Tensor], held_out: Tensor, draw: Transform, plain: Transform) -> DataSplits:
@@ -78,18 +77,14 @@ def _splits(arrays: dict[str, Tensor], held_out: Tensor, draw: Transform, plain:
     )
 
 
-def random_view(views: Tensor) -> Tensor:
-    return views[int(torch.randint(len(views), ()))]
+def random_view(views: Tensor, step: Tensor | float = 1.0, degraded_share: float = 0.0) -> Tensor:
+    """The last of the views (versions, …) with the probability `degraded_share`, otherwise one of the others."""
+    if degraded_share:
+        return (views[-1] if torch.rand(()) < degraded_share else random_view(views[:-1])) * step
+    return views[int(torch.randint(len(views), ()))] * step
 
 
-def random_map(views: Tensor, step: Tensor, degraded_share: float = 0.0) -> Tensor:
-    if not degraded_share:
-        return random_view(views) * step
-    degraded = bool(torch.rand(()) < degraded_share)
-    return (views[-1] if degraded else random_view(views[:-1])) * step
-
-
-def original_map(views: Tensor, step: Tensor) -> Tensor:
+def original(views: Tensor, step: Tensor | float = 1.0) -> Tensor:
     return views[0] * step
 
 

@@ -1,5 +1,7 @@
 """Constraints for torch.distributions' validation of arguments and samples."""
 
+import math
+
 import torch
 from torch import Tensor
 from torch.distributions import constraints
@@ -21,18 +23,13 @@ class _UnitVector(constraints.Constraint):
         return (length - 1).abs() < _TOLERANCE.get(value.dtype, _HALF_TOLERANCE)
 
 
-class _NonnegativeFinite(constraints.Constraint):
-    def check(self, value: Tensor) -> Tensor:
-        return (value >= 0) & torch.isfinite(value)
-
-
 class _PositiveFinite(constraints.Constraint):
     def check(self, value: Tensor) -> Tensor:
         return (value > 0) & torch.isfinite(value)
 
 
 unit_vector = _UnitVector()
-nonnegative_finite = _NonnegativeFinite()
+nonnegative_finite = constraints.half_open_interval(0.0, math.inf)
 positive_finite_vector = constraints.independent(_PositiveFinite(), 1)
 
 

@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader
 from tqdm import tqdm
 
 from ..data import DataSplits, DegradedItems, LabelledItems
-from ..data.arrays import original_map, random_map
+from ..data.arrays import original, random_view
 from ..data.splits import Source
 from ..files import write_atomically
 from .config import ConfigError
@@ -48,7 +48,7 @@ def with_maps(data: DataSplits, trunk: Any, settings: dict[str, Any]) -> DataSpl
         raise ConfigError(f"{path} contains maps of other images: delete it, and they are computed again")
     return replace(
         data,
-        train=_stored(data.train, maps["train"], random_map),
+        train=_stored(data.train, maps["train"], random_view),
         train_plain=_stored(data.train_plain, maps["train"]),
         validation=_stored(data.validation, maps.get("validation", maps["test"])),  # none: there are no such classes
         test=_stored(data.test, maps["test"]),
@@ -86,7 +86,7 @@ def _compute(data: DataSplits, lower: torch.nn.Module, settings: dict[str, Any])
     return maps | {"labels": data.test.labels}
 
 
-def _stored(items: LabelledItems, maps: Tensor, draw: Any = original_map) -> LabelledItems:
+def _stored(items: LabelledItems, maps: Tensor, draw: Any = original) -> LabelledItems:
     everything = torch.ones(len(items), dtype=torch.bool)
     to_float32 = partial(draw, step=torch.ones(1, 1, 1))
     return LabelledItems(Source(maps, items.labels, items.class_names), everything, to_float32)

@@ -29,11 +29,16 @@ class Progress:
     seconds: float = 0.0
 
 
-# Files ----------------------------------------------------------------------------------------------------------
-
-
 def save(parts: Parts, progress: Progress, folder: Path) -> None:
-    _write(folder / NEWEST, state_of(parts, progress))
+    """Write the state of a run; generators and samplers are not part of it, because every epoch is seeded anew."""
+    state = {
+        "epoch": len(progress.history),
+        "config": to_yaml(parts.config),
+        **_states(_stateful(parts)),
+        "memories": {name: (memory.queue_idx, memory.has_been_filled) for name, memory in _memories(parts.loss)},
+        "progress": asdict(progress),
+    }
+    _write(folder / NEWEST, state)
 
 
 def load(folder: Path) -> dict[str, Any] | None:
@@ -64,19 +69,6 @@ def _write(path: Path, state: dict[str, Any]) -> None:
     buffer = io.BytesIO()  # torch.save into a file hides the system's error, such as a full disk
     torch.save(state, buffer)
     write_atomically(path, lambda file: file.write(buffer.getbuffer()))
-
-
-# State of a run. Generators and samplers are not part of it: every epoch is seeded and begins with a new sampler ---
-
-
-def state_of(parts: Parts, progress: Progress) -> dict[str, Any]:
-    return {
-        "epoch": len(progress.history),
-        "config": to_yaml(parts.config),
-        **_states(_stateful(parts)),
-        "memories": {name: (memory.queue_idx, memory.has_been_filled) for name, memory in _memories(parts.loss)},
-        "progress": asdict(progress),
-    }
 
 
 def restore(parts: Parts, state: dict[str, Any], source: str) -> Progress:

@@ -14,9 +14,16 @@ from .distributed import on_first
 
 def build_calculators(evaluation: dict[str, Any], device: torch.device) -> dict[str, ProbabilisticAccuracyCalculator]:
     """Return the calculators "validation" (after epochs) and "test" (once, with more metrics)."""
-    more = list(dict.fromkeys([*evaluation["metrics"], *evaluation["test_metrics"]]))
-    splits = {"validation": evaluation["metrics"], "test": more}
-    return {split: _build_calculator(evaluation, metrics, device) for split, metrics in splits.items()}
+    recalls = [f"recall_at_{k}" for k in evaluation["recall_at"]]
+    more = {"validation": recalls, "test": [*evaluation["test_metrics"], *recalls]}
+    options = {"retrieval": evaluation["retrieval"], "device": device}
+    try:
+        return {
+            split: ProbabilisticAccuracyCalculator([*evaluation["metrics"], *names], **options)
+            for split, names in more.items()
+        }
+    except ValueError as error:
+        raise ConfigError(f"evaluation: {error}") from error
 
 
 def check_metrics(evaluation: dict[str, Any]) -> None:
@@ -27,20 +34,6 @@ def check_metrics(evaluation: dict[str, Any]) -> None:
         raise ConfigError(f"evaluation.select: {select!r} is not computed{nearest(select, computed)}")
     if lower_is_better(select):
         raise ConfigError(f"evaluation.select: the highest score is selected, but lower is better for {select!r}")
-
-
-def _build_calculator(
-    evaluation: dict[str, Any], metrics: list[str], device: torch.device
-) -> ProbabilisticAccuracyCalculator:
-    try:
-        return ProbabilisticAccuracyCalculator(
-            include=(*metrics, *(f"recall_at_{k}" for k in evaluation["recall_at"])),
-            recall_at=tuple(evaluation["recall_at"]),
-            retrieval=evaluation["retrieval"],
-            device=device,
-        )
-    except ValueError as error:
-        raise ConfigError(f"evaluation: {error}") from error
 
 
 def evaluate(parts: Any, split: str) -> dict[str, float]:

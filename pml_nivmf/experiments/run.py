@@ -84,7 +84,10 @@ class _Run:
             trainer.train(first, self.config.general.epochs)
         if self.recorder is not None:
             self.recorder.close()
-        summary = self._summary() | ({} if self.trial else self._test())
+        summary = self._summary()
+        if self.trial is None:
+            checkpoint.load_best(self.parts, self.folder)
+            summary |= on_first(lambda: uncertainty.test_and_measure(self.parts, self.folder))
         on_first(lambda: write_json(self.folder / _SUMMARY, summary))
         return dict(finite(summary))
 
@@ -131,10 +134,6 @@ class _Run:
     def _out_of_patience(self) -> bool:
         patience = self.config.schedule.patience
         return patience is not None and self.progress.evaluations_since_best >= patience
-
-    def _test(self) -> dict[str, Any]:
-        checkpoint.load_best(self.parts, self.folder)
-        return on_first(lambda: uncertainty.test_and_measure(self.parts, self.folder))
 
     def _summary(self) -> dict[str, Any]:
         select_on = self.config.evaluation.select_on

@@ -24,7 +24,12 @@ def cluster_diversity(embeddings: Any, labels: Any, per_class: bool = False) -> 
 
     Raises UndefinedMetricError, a ValueError, if no class has two items.
     """
-    distances = _distances_within(_by_class(embeddings, labels))
+    points = as_embeddings("embeddings", embeddings).double()
+    labels = as_labels("labels", labels, len(points)).to(points.device)
+    classes = [points[labels == label] for label in labels.unique()]
+    distances = [torch.pdist(members) for members in classes if len(members) > 1]
+    if not distances:
+        raise UndefinedMetricError(f"none of the {len(classes)} classes has two items: there are no pairs")
     groups = distances if per_class else [torch.cat(distances)]
     return float(torch.stack([group.var(correction=0) for group in groups]).mean())
 
@@ -48,22 +53,6 @@ def feature_diversity(embeddings: Any) -> float:
     rounding = spectrum.max() * max(points.shape) * torch.finfo(torch.double).eps
     spectrum = torch.where(spectrum <= rounding, 0.0, spectrum)
     return -float(stats.entropy(torch.ones_like(spectrum).numpy(), spectrum.numpy()))  # SciPy normalises both
-
-
-def _by_class(embeddings: Any, labels: Any) -> tuple[Tensor, ...]:
-    """The embeddings of every class in float64, in the order of the sorted labels."""
-    points = as_embeddings("embeddings", embeddings).double()
-    labels = as_labels("labels", labels, len(points)).to(points.device)
-    _, place, counts = torch.unique(labels, return_inverse=True, return_counts=True)
-    return points[place.argsort(stable=True)].split(counts.tolist())
-
-
-def _distances_within(classes: tuple[Tensor, ...]) -> list[Tensor]:
-    """The distances of all pairs of each class that has any, (pairs,)."""
-    distances = [torch.pdist(members) for members in classes if len(members) > 1]
-    if not distances:
-        raise UndefinedMetricError(f"none of the {len(classes)} classes has two items: there are no pairs")
-    return distances
 
 
 DIVERSITY: dict[str, Callable[[Tensor, Tensor], float]] = {
