@@ -1,7 +1,6 @@
 """From a configuration to the objects of a run; nothing is trained here."""
 
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import torch
@@ -11,7 +10,7 @@ from torch import Tensor, nn
 
 from ..data import DataSplits, class_split
 from ..metrics import ProbabilisticAccuracyCalculator
-from ..models import EmbeddingHead, freeze_batch_norm
+from ..models import EmbeddingHead
 from . import cached_maps, registry
 from .config import Composed, ConfigError
 from .distributed import check_batch_size, device_of_rank, seed_everything, synchronised
@@ -143,10 +142,7 @@ def _build_trunk(settings: dict[str, Any], data: DataSplits, device: torch.devic
     shape = data.input_shape
     trunk = registry.build("trunk", settings["trunk"], "model.trunk", in_channels=shape[0], num_features=shape[-1])
     check_trunk(trunk, next(iter(settings["trunk"])), shape)
-    if settings["freeze_batch_norm"]:
-        freeze_batch_norm(trunk)
-        return trunk
-    return synchronised(trunk, device)
+    return trunk if settings["freeze_batch_norm"] else synchronised(trunk, device)
 
 
 def check_trunk(trunk: nn.Module, name: str, shape: tuple[int, ...]) -> None:
@@ -210,10 +206,10 @@ def _loss_groups(settings: dict[str, Any], loss: nn.Module, lr: float) -> list[d
 
 
 def _build_schedulers(config: dict[str, Any], optimizers: dict[str, torch.optim.Optimizer]) -> dict[str, Any]:
-    if not config:
-        return {}
-    build = partial(registry.build, "scheduler", config, "schedule.scheduler")
     return {
-        name.replace("_optimizer", "_scheduler_by_epoch"): build(optimizer=optimizer)
-        for name, optimizer in optimizers.items()
+        key.replace("_optimizer", "_scheduler_by_epoch"): registry.build(
+            "scheduler", config, "schedule.scheduler", optimizer=optimizer
+        )
+        for key, optimizer in optimizers.items()
+        if config
     }

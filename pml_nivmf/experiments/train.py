@@ -147,6 +147,7 @@ def build_trainer(config: DictConfig, parts: Parts, end_of_epoch: Callable[[Trai
         data_device=parts.device,
         sampler=distributed.RankBatches(parts.sampler, len(parts.data.train), config.general.batch_size),
         lr_schedulers=parts.schedulers,
+        freeze_trunk_batchnorm=config.model.freeze_batch_norm,
         dataloader_num_workers=config.general.num_workers,
         end_of_epoch_hook=end_of_epoch,
     )

@@ -4,7 +4,7 @@ A trunk is an nn.Module that maps a batch to features (batch, num_features) and 
 To add one, write the class and add its name here.
 """
 
-from .modules import ConvNet, EmbeddingHead, Identity, freeze_batch_norm
+from .modules import ConvNet, EmbeddingHead, Identity
 from .pretrained import TimmTrunk, TorchvisionTrunk
 
-__all__ = ["ConvNet", "EmbeddingHead", "Identity", "TimmTrunk", "TorchvisionTrunk", "freeze_batch_norm"]
+__all__ = ["ConvNet", "EmbeddingHead", "Identity", "TimmTrunk", "TorchvisionTrunk"]

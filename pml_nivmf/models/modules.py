@@ -1,15 +1,10 @@
-"""A small convolutional trunk, modules that take features, and batch norm with fixed statistics."""
-
-from functools import partial
-from typing import TypeVar
+"""A small convolutional trunk, and modules that take features."""
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
 
 from ..checks import check_count, check_option
 
-Module = TypeVar("Module", bound=nn.Module)
 _POOLINGS = {"max": nn.AdaptiveMaxPool2d, "avg": nn.AdaptiveAvgPool2d}
 
 
@@ -58,14 +53,13 @@ class EmbeddingHead(nn.Linear):
 
     in_features: the trunk's num_features.
     embedding_size: M, the width of the embeddings.
-    bias: whether to add b.
     """
 
     scale: Tensor
 
-    def __init__(self, in_features: int, embedding_size: int, bias: bool = True) -> None:
+    def __init__(self, in_features: int, embedding_size: int) -> None:
         check_count("in_features", in_features)
-        super().__init__(in_features, check_count("embedding_size", embedding_size), bias=bias)
+        super().__init__(in_features, check_count("embedding_size", embedding_size))
         self.register_buffer("scale", torch.tensor(1.0))
 
     def forward(self, features: Tensor) -> Tensor:
@@ -81,28 +75,3 @@ class Identity(nn.Identity):
     def __init__(self, num_features: int) -> None:
         super().__init__()
         self.num_features = check_count("num_features", num_features)
-
-
-def freeze_batch_norm(module: Module) -> Module:
-    """Put every batch norm layer of `module` in eval mode and keep it there when .train() is called.
-
-    y = γ·(x − μ)/σ + β with the current running mean μ and standard deviation σ. In metric learning a batch contains
-    few classes, so its statistics differ from those of the test set; the paper trains with frozen ones.
-
-    Call it after loading weights and after converting to SyncBatchNorm, which creates new layers.
-
-    γ and β are trained. Returns the same module.
-    """
-    for name, layer in module.named_modules():
-        if not isinstance(layer, _BatchNorm):
-            continue
-        if layer.running_mean is None:
-            raise ValueError(f"{name or layer} has no running statistics: build it with track_running_stats=True")
-        # nn.Module.train calls this attribute of its children; a partial can be copied and pickled.
-        layer.train = partial(_stay_in_eval, layer)  # type: ignore[method-assign]
-        layer.eval()
-    return module
-
-
-def _stay_in_eval(layer: _BatchNorm, mode: bool = True) -> _BatchNorm:
-    return type(layer).train(layer, False)

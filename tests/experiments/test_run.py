@@ -246,7 +246,7 @@ def test_trunk_of_a_plugin_may_take_features(experiment, monkeypatch):
     assert parts.embedder.in_features == 5
 
 
-def test_fake_cub_with_a_frozen_trunk(tmp_path):
+def test_fake_cub_with_frozen_batch_norm(tmp_path):
     fakes.fake_cub(tmp_path / "data", train_classes=8, test_classes=3, images=4)
     overrides = [
         "dataset=cub",
@@ -256,11 +256,17 @@ def test_fake_cub_with_a_frozen_trunk(tmp_path):
         "general.epochs=1",
         "general.batch_size=4",
         "evaluation.metrics=[mean_average_precision_at_r]",
-        "model.trunk={TimmTrunk: {name: resnet10t, pretrained: false}}",
+        "model.trunk={TimmTrunk: {name: test_efficientnet, pretrained: false}}",
         "model.freeze_batch_norm=true",
     ]
-    summary = run.start(compose("glyphs", overrides).config, tmp_path / "run")
-    assert 0 <= summary["test"]["recall_at_1"] <= 1
+    config = compose("glyphs", overrides).config
+    assert 0 <= run.start(config, tmp_path / "run")["test"]["recall_at_1"] <= 1
+    parts = build_parts(config)
+    build_trainer(config, parts, bool).set_to_train()
+    assert parts.trunk.training
+    layers = [layer for layer in parts.trunk.modules() if isinstance(layer, torch.nn.modules.batchnorm._BatchNorm)]
+    assert layers
+    assert not any(layer.training for layer in layers)
 
 
 def test_glyphs_learn(tmp_path):
