@@ -96,19 +96,13 @@ def thumbnail(image: Tensor, transform: Transform) -> np.ndarray:
     """
     if image.ndim != 3 or image.shape[0] not in (1, 3):
         raise ValueError(f"an image must have the shape (1 or 3, height, width), got {tuple(image.shape)}")
-    pixels = _denormalize(image, transform)
+    pixels = image.float()
+    for step in reversed(getattr(transform, "transforms", [])):
+        if isinstance(step, T.Normalize):
+            mean, std = (torch.as_tensor(values)[:, None, None] for values in (step.mean, step.std))
+            pixels = pixels * std + mean
     height, width = pixels.shape[1:]
     if max(height, width) > _LONGEST:
         size = [max(1, round(side * _LONGEST / max(height, width))) for side in (height, width)]
         pixels = F.interpolate(pixels[None], size=size, mode="bilinear", antialias=True)[0]
     return (pixels.clamp(0, 1) * 255).round().byte().numpy()
-
-
-def _denormalize(image: Tensor, transform: Transform) -> Tensor:
-    """image·std + mean for every Normalize, the last one first."""
-    image = image.float()
-    for step in reversed(getattr(transform, "transforms", [transform])):
-        if isinstance(step, T.Normalize):
-            mean, std = (torch.as_tensor(values)[:, None, None] for values in (step.mean, step.std))
-            image = image * std + mean
-    return image

@@ -33,13 +33,12 @@ def Omniglot(  # noqa: N802  named like a class in configs
     """
     if (root is None) == (npz is None):
         raise ValueError(f"Omniglot takes either root (a folder) or npz (a file), got root={root!r}, npz={npz!r}")
-    train, test = _from_npz(npz) if npz is not None else _from_folder(Path(str(root)).expanduser(), download)
+    if npz is None:
+        train, test = _from_folder(Path(str(root)).expanduser(), download)
+    else:
+        arrays = load_arrays(npz, dimensions=2)
+        train, test = (Source(arrays[f"x_{part}"][:, None], arrays[f"y_{part}"]) for part in ("train", "test"))
     return grey_splits(train, test, shift, validation_share, seed)
-
-
-def _from_npz(npz: str | Path) -> list[Source]:
-    arrays = load_arrays(npz, dimensions=2)
-    return [Source(arrays[f"x_{part}"][:, None], arrays[f"y_{part}"]) for part in ("train", "test")]
 
 
 def _from_folder(root: Path, download: bool) -> list[Source]:

@@ -27,15 +27,13 @@ def make_pictures(dataset: LabelledItems, items: dict[str, np.ndarray]) -> dict[
     index = np.unique(np.concatenate([*map(np.ravel, chosen.values()), *items["neighbours"][chosen["queries"]]]))
     index = index[index >= 0]
     images = np.stack([thumbnail(dataset[item][0], dataset.transform) for item in index.tolist()])
-    example, strengths = chosen["highest"][len(chosen["highest"]) // 2], (0.0, *STRENGTHS)
-    original = [dataset[int(example)]]
+    original, strengths = [dataset[chosen["highest"][len(chosen["highest"]) // 2]]], (0.0, *STRENGTHS)
     degraded = [[DegradedItems(original, kind, strength)[0][0] for strength in strengths] for kind in KINDS]
     return {
         **chosen,
         "index": index,
         "images": images,
         "degraded": np.array([[thumbnail(image, dataset.transform) for image in row] for row in degraded]),
-        "degraded_item": np.array(example),
         "degraded_kinds": np.array(KINDS),
         "degraded_strengths": np.array(strengths),
     }

@@ -34,7 +34,7 @@ Result = TypeVar("Result")
 @contextlib.contextmanager
 def session() -> Iterator[None]:
     """Connect the ranks that torchrun's environment variables describe; without these variables do nothing."""
-    if not is_launched():
+    if int(os.environ.get("WORLD_SIZE", 1)) == 1:
         yield
         return
     if torch.cuda.is_available():
@@ -44,11 +44,6 @@ def session() -> Iterator[None]:
         tqdm.tqdm.__init__ = functools.partialmethod(tqdm.tqdm.__init__, disable=True)  # one progress bar is enough
     yield
     dist.destroy_process_group()  # not after an error: it could wait for a rank that has ended
-
-
-def is_launched() -> bool:
-    """Return whether torchrun, or another launcher with its variables, has started several processes."""
-    return int(os.environ.get("WORLD_SIZE", 1)) > 1
 
 
 def is_first() -> bool:

@@ -1,5 +1,6 @@
 """Measures of uncertainty of a finished run, and the files about its test items that the report shows."""
 
+import contextlib
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -84,21 +85,13 @@ def write(parts: Parts, embeddings: Tensor, labels: Tensor, folder: Path) -> dic
     if parts.data.test.class_names:
         items["class_names"] = np.array(parts.data.test.class_names)
     _save(folder / ITEMS, items)
+    with contextlib.suppress(ValueError):  # features, or what else the transforms of a user's data set return
+        _save(folder / PICTURES, make_pictures(parts.data.test_images or parts.data.test, items))
     return {
         "certainty": retrieved.metrics(*metrics.CERTAINTY_METRICS),
         "degradation": _degradation(parts, embeddings, search),
         "concentrations": concentration_statistics(parts.loss),
-        "pictures": _write_pictures(parts, items, folder),
     }
-
-
-def _write_pictures(parts: Parts, items: dict[str, np.ndarray], folder: Path) -> dict[str, Any]:
-    try:
-        pictures = make_pictures(parts.data.test_images or parts.data.test, items)
-    except ValueError as error:  # features, or what else the transforms of a user's data set return
-        return {"left_out": str(error)}
-    _save(folder / PICTURES, pictures)
-    return {"images": len(pictures["index"])}
 
 
 def _save(path: Path, arrays: dict[str, np.ndarray]) -> None:

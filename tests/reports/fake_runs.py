@@ -63,7 +63,6 @@ def uncertainty(images: bool, seed: int) -> dict[str, Any]:
     return {
         "certainty": certainty,
         "degradation": {"items": 40, "recall_at_1": 0.5, "overall": overall, "kinds": dict.fromkeys(kinds, kind)},
-        "pictures": {"images": 40} if images else {"left_out": "the data are features"},
         "concentrations": {"concentration": {"mean": 18.0}, "anisotropy": {"median": 0.1, "largest": 0.3}},
     }
 
