@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from PIL import Image, ImageDraw, ImageFont
 
-from ..checks import check_count, check_range
+from ..checks import check_count
 from .images import grey_splits
 from .splits import DataSplits, Source
 
@@ -45,13 +45,12 @@ CHARACTERS = {
 OVERSAMPLING = 2  # glyphs are drawn larger and averaged, for soft edges
 FONT_SIZE = 0.62  # relative to the image
 LARGEST_GLYPH = 0.84  # relative to the image, before the affine map; wider glyphs (Ǆ) are shrunk
-ROTATION, SHEAR, SCALE, SHIFT = 0.14, 0.12, 0.1, 0.05  # ± radians, slope, share, share of the image; at jitter 1
+ROTATION, SHEAR, SCALE, SHIFT = 0.14, 0.12, 0.1, 0.05  # ± radians, slope, share, share of the image
 
 
 def Glyphs(  # noqa: N802  named like a class in configs
     size: int = 32,
     instances: int = 16,
-    jitter: float = 1.0,
     shift: int = 2,
     validation_share: float = 0.25,
     seed: int = 0,
@@ -62,22 +61,20 @@ def Glyphs(  # noqa: N802  named like a class in configs
 
     size: height and width of the images, at least 8.
     instances: images of each character. They cycle through the 16 fonts.
-    jitter: scales the random affine map of each image; 0: no map.
     shift: training images are also shifted by up to this many pixels.
     seed: fixes the affine maps and the validation classes.
     """
     check_count("size", size, at_least=8)
     check_count("instances", instances, at_least=2)  # retrieval needs a second image
     check_count("seed", seed, at_least=0)
-    check_range("jitter", jitter)
-    train, test = (_source(part, size, instances, jitter, seed) for part in ("train", "test"))
+    train, test = (_source(part, size, instances, seed) for part in ("train", "test"))
     return grey_splits(train, test, shift, validation_share, seed)
 
 
 @cache  # other data sets of this process, such as that of another loss, use the same images
-def _source(part: str, size: int, instances: int, jitter: float, seed: int) -> Source:
+def _source(part: str, size: int, instances: int, seed: int) -> Source:
     """The rendered characters (1, size, size), ordered by class."""
-    images = torch.from_numpy(render(CHARACTERS[part], size, instances, jitter, seed))
+    images = torch.from_numpy(render(CHARACTERS[part], size, instances, seed))
     labels = torch.arange(len(images)).repeat_interleave(instances)
     return Source(images.reshape(len(labels), 1, size, size), labels)
 
@@ -91,7 +88,7 @@ def load_fonts(pixels: int) -> dict[str, ImageFont.FreeTypeFont]:
     return {name: ImageFont.truetype(str(folder / f"{name}.ttf"), pixels, layout_engine=layout) for name in FONTS}
 
 
-def render(groups: dict[tuple[str, ...], str], size: int, instances: int, jitter: float, seed: int) -> np.ndarray:
+def render(groups: dict[tuple[str, ...], str], size: int, instances: int, seed: int) -> np.ndarray:
     """Bytes (characters, instances, size, size), in the order of the code points.
 
     groups: names of fonts -> characters. The instances of a character cycle through its fonts.
@@ -104,7 +101,7 @@ def render(groups: dict[tuple[str, ...], str], size: int, instances: int, jitter
         for i in range(instances):
             # The seed contains the character itself, so that an image does not depend on the other characters.
             map_parameters = np.random.default_rng([seed, ord(character), i]).uniform(-1, 1, size=5)
-            row[i] = np.asarray(_draw(stamps[names[i % len(names)]], size, jitter * map_parameters))
+            row[i] = np.asarray(_draw(stamps[names[i % len(names)]], size, map_parameters))
     return images
 
 

@@ -65,19 +65,16 @@ class NonIsotropicVonMisesFisher(Distribution):
         self, batch_shape: _Shape, _instance: "NonIsotropicVonMisesFisher | None" = None
     ) -> "NonIsotropicVonMisesFisher":
         new = self._get_checked_instance(NonIsotropicVonMisesFisher, _instance)
-        batch_shape = Size(batch_shape)
-        new.loc = self.loc.expand(batch_shape + self.event_shape)
-        new.concentration = self.concentration.expand(batch_shape + self.event_shape)
-        new.normalizer = self.normalizer
-        super(NonIsotropicVonMisesFisher, new).__init__(batch_shape, self.event_shape, validate_args=False)
+        shape = Size(batch_shape) + self.event_shape
+        loc, concentration = self.loc.expand(shape), self.concentration.expand(shape)
+        NonIsotropicVonMisesFisher.__init__(new, loc, concentration, self.normalizer, validate_args=False)
         new._validate_args = self._validate_args
         return new
 
     @property
     def mean(self) -> Tensor:
         """E x, inside the unit ball, by quadrature in float64; see functional.nivmf_mean."""
-        if self.normalizer != "exact":
-            raise NotImplementedError(self._not_a_probability())
+        self._check_probability()
         return nivmf_mean(self.loc, self.concentration)
 
     @property
@@ -87,10 +84,10 @@ class NonIsotropicVonMisesFisher(Distribution):
             return self.loc
         return _exact_mode(self.loc.detach(), self.concentration.detach())
 
-    def _not_a_probability(self) -> str:
-        return (
-            f'normalizer="{self.normalizer}" does not integrate to one, so it has no mean and no samples: use "exact"'
-        )
+    def _check_probability(self) -> None:
+        if self.normalizer != "exact":
+            reason = "does not integrate to one, so it has no mean and no samples"
+            raise NotImplementedError(f'normalizer="{self.normalizer}" {reason}: use "exact"')
 
     def log_prob(self, value: Tensor) -> Tensor:
         if self._validate_args:
@@ -101,8 +98,7 @@ class NonIsotropicVonMisesFisher(Distribution):
 
     def rsample(self, sample_shape: _Shape = (), antithetic: bool = False) -> Tensor:
         """Exact draws K⁻¹x̃/‖K⁻¹x̃‖, differentiable in loc and concentration."""
-        if self.normalizer != "exact":
-            raise NotImplementedError(self._not_a_probability())
+        self._check_probability()
         stretched = sample_vmf(self.concentration * self.loc, tuple(sample_shape), antithetic=antithetic)
         return unit_vectors(stretched / self.concentration)
 

@@ -39,10 +39,8 @@ class VonMisesFisher(Distribution):
 
     def expand(self, batch_shape: _Shape, _instance: "VonMisesFisher | None" = None) -> "VonMisesFisher":
         new = self._get_checked_instance(VonMisesFisher, _instance)
-        batch_shape = Size(batch_shape)
-        new.loc = self.loc.expand(batch_shape + self.event_shape)
-        new.concentration = self.concentration.expand(batch_shape)
-        super(VonMisesFisher, new).__init__(batch_shape, self.event_shape, validate_args=False)
+        loc = self.loc.expand(Size(batch_shape) + self.event_shape)
+        VonMisesFisher.__init__(new, loc, self.concentration.expand(batch_shape), validate_args=False)
         new._validate_args = self._validate_args
         return new
 

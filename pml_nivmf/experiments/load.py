@@ -4,11 +4,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from omegaconf import DictConfig
 from pytorch_metric_learning.utils.inference import InferenceModel
 from torch import Tensor, nn
+from torchvision.transforms import functional as TF
 
 from ..data.images import ImagePaths
 from ..files import write_atomically
@@ -36,11 +36,10 @@ class LoadedRun:
     def read_image(self, path: str | Path) -> Tensor:
         """The input of the trunk for an image file; grey images of another size are resized."""
         channels, height, width = (self.parts.data.test_images or self.parts.data.test)[0][0].shape
-        if channels == 3:
-            inputs: Tensor = self.transform(ImagePaths([path])[0])
-            return inputs
-        grey = ImagePaths([path], lambda image: np.array(image.convert("L").resize((width, height))))[0]
-        inputs = self.transform(torch.from_numpy(grey).unsqueeze(0))
+        image = ImagePaths([path])[0]
+        if channels == 1:
+            image = TF.pil_to_tensor(image.convert("L").resize((width, height)))
+        inputs: Tensor = self.transform(image)
         return inputs
 
 
