@@ -19,6 +19,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 import tqdm
+from timm.layers import convert_sync_batchnorm
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import BatchSampler, RandomSampler
@@ -137,7 +138,7 @@ def synchronised(trunk: nn.Module, device: torch.device) -> nn.Module:
     """Let batch norms use the statistics of all ranks' images; on CPUs torch supports only those of each rank."""
     if world() == 1 or device.type != "cuda":
         return trunk
-    return nn.SyncBatchNorm.convert_sync_batchnorm(trunk)
+    return convert_sync_batchnorm(trunk)  # torch's would drop the activations inside timm's batch norms
 
 
 def joined(loss: nn.Module, miner: Any) -> tuple[nn.Module, Any]:

@@ -12,6 +12,7 @@ from torch.utils.data import BatchSampler, SequentialSampler
 from pml_nivmf.experiments import checkpoint, distributed, evaluate, run
 from pml_nivmf.experiments.build import build_parts
 from pml_nivmf.experiments.config import ConfigError, compose
+from pml_nivmf.models import TimmTrunk
 
 ROOT = Path(__file__).parents[2]
 OPTIONS = ["loss=panc_el_nivmf", "schedule=default", "general.epochs=4"]  # coupled by ProxyAnchor, without noise
@@ -172,3 +173,12 @@ def test_losses_that_runs_cannot_distribute(experiment, as_rank, softmax, messag
     as_rank(0, 2)
     with pytest.raises(ConfigError, match=message):
         distributed.joined(parts.loss, None)
+
+
+def test_batch_norms_of_all_ranks_keep_their_activations(as_rank):
+    """timm's batch norms contain the activation that follows."""
+    as_rank(0, 2)
+    trunk = distributed.synchronised(TimmTrunk("test_efficientnet", pretrained=False), torch.device("cuda"))
+    assert {type(module).__name__ for module in trunk.modules() if "BatchNorm" in type(module).__name__} == {
+        "SyncBatchNormAct"
+    }
