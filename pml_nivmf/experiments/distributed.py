@@ -19,7 +19,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 import tqdm
-from timm.layers import convert_sync_batchnorm
+from timm.layers.norm_act import convert_sync_batchnorm
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import BatchSampler, RandomSampler
