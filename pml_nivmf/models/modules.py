@@ -58,6 +58,7 @@ class EmbeddingHead(nn.Linear):
     scale: Tensor
 
     def __init__(self, in_features: int, embedding_size: int) -> None:
+        check_count("in_features", in_features)
         super().__init__(in_features, check_count("embedding_size", embedding_size))
         self.register_buffer("scale", torch.tensor(1.0))
 

@@ -28,7 +28,7 @@ def view(runs: RunSet) -> dict[str, Any]:
     """The variables and functions of the templates. To add a figure, add its SVG here and its words to a template."""
     rows = summarise([(group.name, run.summary) for group in runs.groups for run in group.runs])
     measured = [group for group in runs.groups if all(run.summary.get("uncertainty") for run in group.runs)]
-    degraded = [g for g in measured if all(lookup(run.summary, "uncertainty.degradation.kinds") for run in g.runs)]
+    degraded = [group for group in measured if all(_kinds(run) for run in group.runs)]
     main = _main_metric(rows)
     return {
         "runs": runs,
@@ -40,6 +40,7 @@ def view(runs: RunSet) -> dict[str, Any]:
         "measured": measured,
         "certainty": _certainty(measured),
         "degraded": degraded,
+        "degradation": _degradation(degraded),
         "with_images": [group for group in runs.groups if group.runs[0].images and group.runs[0].items],
         "distinct": _distinct,
         "environment": environment(runs),
@@ -123,6 +124,19 @@ def _scored(run: Run, certainty: np.ndarray) -> figures.Scored:
     """Certainty and correctness of the queries whose class has another item."""
     counted = run.items["counted"].astype(bool)
     return certainty[counted].astype(float), run.items["correct"][counted].astype(bool)
+
+
+def _degradation(groups: Sequence[Group]) -> str | None:
+    """Shares of less certain items against the strength. Features have one strength: the table is enough."""
+    kinds = {group.name: [_kinds(run) for run in group.runs] for group in groups}
+    strengths = [kind["strength"] for seeds in kinds.values() for seed in seeds for kind in seed.values()]
+    if not any(len(of_kind) > 1 for of_kind in strengths):
+        return None
+    return inline_svg(figures.degradation_curves(kinds), "degradation")
+
+
+def _kinds(run: Run) -> dict[str, Any]:
+    return lookup(run.summary, "uncertainty.degradation.kinds") or {}
 
 
 def _distinct(groups: Sequence[Group], path: str) -> list[str]:

@@ -28,6 +28,10 @@ HISTORIES = {  # the second seed stops early; validation in every second epoch
 }
 
 
+def kinds(**shares):
+    return {name: {"strength": [0.2, 0.4], "norm": {"share_less_certain": values}} for name, values in shares.items()}
+
+
 DRAWN = {
     **figures.NEEDING_NO_RUN,
     "ablation_bars": lambda: runs.ablation_bars(SCORES, "R@1"),
@@ -42,6 +46,9 @@ DRAWN = {
             "Cars196": {0: [70], 3: [72, 73], math.inf: [74, 75]},
         },
         "R@1",
+    ),
+    "degradation_curves": lambda: runs.degradation_curves(
+        {"two seeds": [kinds(crop=[0.5, 0.9]), kinds(crop=[0.7, 1.0])], "other": [kinds(blur=[0.1, 0.4])]}
     ),
 }
 
@@ -144,6 +151,11 @@ def test_training(drawn):
     assert np.allclose(loss.lines[0].get_xydata(), list(zip(range(1, 7), expected, strict=True)))
     assert [list(line.get_xdata()) for line in recall.lines] == [[], [2, 4, 6], [4]], "the marker is the best epoch"
     assert len(drawn["training_curves"].legends[0].get_texts()) == 2
+
+
+def test_degradation(drawn):
+    crop, _ = panels(drawn["degradation_curves"])
+    assert np.allclose(crop.lines[1].get_xydata(), [[20, 60], [40, 95]]), "mean over seeds, in percent"
 
 
 def test_png_and_svg(tmp_path):

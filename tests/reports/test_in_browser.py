@@ -23,7 +23,7 @@ def test_renders_without_errors(browser):
     assert browser.run("return document.hacked") is None
     assert browser.run("return [...document.images].every(image => image.complete && image.naturalWidth > 0)")
     heights = browser.run("return [...document.querySelectorAll('figure.plot svg')].map(svg => svg.clientHeight)")
-    assert len(heights) == 5
+    assert len(heights) == 6
     assert min(heights) > 80
     assert browser.run("return performance.getEntriesByType('resource').length") == 0, "nothing is loaded"
 

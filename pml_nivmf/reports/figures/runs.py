@@ -1,4 +1,4 @@
-"""Figures of runs: bars of a metric, training, risk against coverage, norms."""
+"""Figures of runs: bars of a metric, training, risk against coverage, norms, degradation."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -99,6 +99,26 @@ def norm_histograms(methods: Mapping[str, Scored]) -> Figure:
 
 
 @styled
+def degradation_curves(methods: Mapping[str, Sequence[Mapping[str, Any]]]) -> Figure:
+    """One panel for each kind of degradation: the share of images with a lower norm, against the strength.
+
+    methods: for each method, uncertainty.degradation.kinds of its seeds' summaries. A share of 0.5 is chance.
+    """
+    kinds = list(dict.fromkeys(kind for seeds in methods.values() for seed in seeds for kind in seed))
+    figure, panels = _panels(len(kinds), 4, 1.9, "less certain (%)", sharey=True)
+    for axes, kind in zip(panels, kinds, strict=True):
+        axes.axhline(50, color=BLACK, linewidth=0.8, linestyle=(0, (1, 2)))
+        for index, (name, seeds) in enumerate(methods.items()):
+            curves = [seed[kind] for seed in seeds if kind in seed]
+            if curves:
+                shares = np.array([curve["norm"]["share_less_certain"] for curve in curves], dtype=float)
+                _line_with_band(axes, 100 * np.array(curves[0]["strength"]), 100 * shares, name, index)
+        axes.set(title=kind, xlabel="strength (%)", ylim=(-3, 103), xlim=(0, 103))
+    _legend_below(figure, 4)
+    return figure
+
+
+@styled
 def weight_curves(scores: Mapping[str, Mapping[float, Sequence[float]]], metric: str) -> Figure:
     """A metric against the weight ω of ProxyAnchor, in equal steps, from 0 to ∞, ProxyAnchor alone [Fig. 3].
 
@@ -118,12 +138,14 @@ def weight_curves(scores: Mapping[str, Mapping[float, Sequence[float]]], metric:
     return figure
 
 
-def _panels(count: int, columns: int, height: float, ylabel: str = "") -> tuple[Figure, list[Axes]]:
+def _panels(
+    count: int, columns: int, height: float, ylabel: str = "", sharey: bool = False
+) -> tuple[Figure, list[Axes]]:
     """A grid of `count` panels with at most `columns` in a row; one panel is as wide as half a page."""
     columns = min(columns, count)
     rows = math.ceil(count / columns)
     figure = new_figure(0.5 + height * rows, PAGE_WIDTH * min(1, columns / 2))
-    grid = figure.subplots(rows, columns, squeeze=False)
+    grid = figure.subplots(rows, columns, squeeze=False, sharey=sharey)
     for axes in grid[:, 0]:
         axes.set_ylabel(ylabel)
     for axes in grid.flat[count:]:
