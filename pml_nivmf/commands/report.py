@@ -102,6 +102,8 @@ def write_results(options: argparse.Namespace) -> None:
     page, folder = config_folder() / "RESULTS.md", config_folder() / "results"
     runs, searches = results.read(folder)
     for study in map(Path, options.collect):
+        if not study.is_dir():
+            raise ValueError(f"--collect {study}: there is no such folder")
         collected, tuned = results.collect_runs(study), results.collect_tuned(study)
         print(f"{len(collected)} runs from {study}")
         runs += collected

@@ -20,14 +20,17 @@ from ..data import ImageFolder
 from ..data.image_folder import check_images
 from . import registry
 from .build import Parts, build_parts, check_objects
-from .config import Composed, ConfigError, compose
+from .config import Composed, ConfigError, compose, loss_class
 
 _BATCH, _EPOCHS = 64, (8, 30)
 _ENOUGH_CLASSES = 6  # so that, without two for validation, four remain
 
 
-def fitted(name: str, overrides: Sequence[str]) -> list[str]:
-    """The overrides of an experiment, with those that fit it to its images."""
+def fitted(name: str, overrides: Sequence[str], losses: Sequence[str] | None = None) -> list[str]:
+    """The overrides of an experiment, with those that fit it to its images.
+
+    losses: to compare, by default those of the experiment; None for one run.
+    """
     first = compose(name, overrides)
     if first.fit is None or "ImageFolder" not in first.config.dataset:
         return list(overrides)
@@ -38,7 +41,8 @@ def fitted(name: str, overrides: Sequence[str]) -> list[str]:
     if arguments["skip_bad"]:
         print(f"left out, because they cannot be read: {', '.join(arguments['skip_bad'])}")
     data = ImageFolder(**arguments | {"validation_share": 0})
-    chosen = _model(first, overrides)
+    names = [first.loss_variant] if losses is None else losses or first.compare
+    chosen = _model(first, overrides, tuple(f"loss.{loss_class(name)}." for name in names))
     if data.num_classes >= _ENOUGH_CLASSES:
         data = ImageFolder(**arguments)
     else:
@@ -53,17 +57,23 @@ def fitted(name: str, overrides: Sequence[str]) -> list[str]:
     return [*chosen, *overrides, f"dataset.ImageFolder.skip_bad={skipped}"]
 
 
-def _model(first: Composed, overrides: Sequence[str]) -> list[str]:
-    """The experiment's own model where its weights are available, unless the user chooses one."""
-    if any(text.startswith(("model=", "model.trunk")) for text in overrides):
+def _model(first: Composed, overrides: Sequence[str], losses: tuple[str, ...]) -> list[str]:
+    """For the experiment's own model where its weights are available, or for another, unless the user chooses one.
+
+    losses: `loss.ClassName.` of each; settings of other losses are left out.
+    """
+    by_user = [text for text in overrides if text.startswith(("model=", "model.trunk"))]
+    if not all("weights_file=" in text for text in by_user):
         return []
+    chosen = first.fit["with_weights"]
     try:
-        registry.build("trunk", OmegaConf.to_container(first.config.model.trunk), "model.trunk")
-        return []
+        if not by_user:
+            registry.build("trunk", OmegaConf.to_container(first.config.model.trunk), "model.trunk")
     except ConfigError:
         remedy = "model.trunk.TimmTrunk.weights_file=FILE (or train --weights FILE), of timm's tf_efficientnet_lite0"
         print(f"ImageNet weights cannot be downloaded: a small network is trained. Use {remedy}", file=sys.stderr)
-        return list(first.fit["without_weights"])
+        chosen = first.fit["without_weights"]
+    return [text for text in chosen if not text.startswith("loss.") or text.startswith(losses)]
 
 
 def outlook(config: DictConfig, runs: int, workers: int) -> str:

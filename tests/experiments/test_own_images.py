@@ -71,6 +71,14 @@ def test_choices_of_the_user_win_and_images_are_read_once(tmp_path, offline):
     assert compose("glyphs", own_images.fitted("glyphs", ["general.epochs=3"])).config.general.epochs == 3
 
 
+@pytest.mark.parametrize("losses", [None, (), ("el_nivmf", "proxy_anchor")])
+def test_a_pretrained_trunk_starts_with_vague_images(tmp_path, losses):
+    overrides = [f"dataset.ImageFolder.root={folder_of(tmp_path, 9)}", "model.trunk.TimmTrunk.weights_file=lite0.pth"]
+    norms = [text for text in own_images.fitted("own_images", overrides, losses) if "initial_norm" in text]
+    name = "NonIsotropicVMFLoss" if losses else "JointProxyLoss.probabilistic.NonIsotropicVMFLoss"
+    assert norms == [f"loss.{name}.initial_norm_per_dim=0.25"]
+
+
 def test_a_folder_of_four_classes_becomes_a_report(tmp_path, monkeypatch, capfd, offline):
     monkeypatch.chdir(tmp_path)
     folder = folder_of(tmp_path / "Fotos 猫", 4)
