@@ -12,6 +12,7 @@ from ..functional.pairing import unit_vectors
 from ..metrics.inputs import as_embeddings
 from .fitting import fit_one_shot
 from .mixture import Fitted, ShapeAxes
+from .own_shapes import deviations
 
 Label: TypeAlias = int | str
 _MOST_DEGREES = 2000.0  # ν: a prior counts like this many images at most
@@ -82,11 +83,8 @@ def _common(label: Label) -> str:
 
 def _within_scatter(directions: Tensor, classes: Tensor) -> tuple[Tensor, float]:
     """The sum of squared deviations from class means, (M, M), float64, and its degrees of freedom, images − classes."""
-    classes = torch.unique(classes, return_inverse=True)[1]
-    counts = torch.bincount(classes)
-    sums = directions.new_zeros(len(counts), directions.shape[1]).index_add(0, classes, directions)
-    residuals = directions - (sums / counts.unsqueeze(1))[classes]
-    return (residuals.T @ residuals).double(), float(len(classes) - len(counts))
+    _, residuals, degrees = deviations(directions, classes)
+    return (residuals.T @ residuals).double(), float(degrees.sum())
 
 
 def shape_axes(prior: WithinClassShape | None, directions: Tensor, classes: Tensor) -> ShapeAxes:

@@ -30,13 +30,13 @@ class OwnShapes(NamedTuple):
 
 def pooled_variance(images: Tensor, classes: Tensor) -> Tensor:
     """σ² of directions (images, M), a scalar."""
-    _, residuals, degrees = _residuals(images, classes, int(classes.max()) + 1)
+    _, residuals, degrees = deviations(images, classes)
     return (residuals.square().mean(1).sum() / degrees.sum().clamp_min(1)).clamp_min(1e-12)
 
 
 def own_shapes(images: Tensor, classes: Tensor, class_count: int, variance: Tensor) -> OwnShapes:
     """Of directions (images, M) with their classes (images,)."""
-    means, residuals, degrees = _residuals(images, classes, class_count)
+    means, residuals, degrees = deviations(images, classes, class_count)
     order, counts = torch.argsort(classes, stable=True), torch.bincount(classes)
     firsts = counts.cumsum(0) - counts
     parts = [(images[:0], images.new_zeros(0), classes[:0])]
@@ -62,10 +62,10 @@ def own_terms(queries: Tensor, own: OwnShapes, shared_images: Tensor | float) ->
     return 0.5 * (growth * explained - (growth - 1) * distances - own.variance * log_det)
 
 
-def _residuals(images: Tensor, classes: Tensor, class_count: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Means (classes, M), deviations from them (images, M), and n_c − 1, (classes,)."""
+def deviations(images: Tensor, classes: Tensor, class_count: int = 0) -> tuple[Tensor, Tensor, Tensor]:
+    """Means (classes, M), deviations from them (images, M), and n_c − 1, (classes,), at least `class_count` classes."""
     counts = torch.bincount(classes, minlength=class_count).to(images.dtype)
-    sums = images.new_zeros(class_count, images.shape[1]).index_add(0, classes, images)
+    sums = images.new_zeros(len(counts), images.shape[1]).index_add(0, classes, images)
     means = sums / counts.clamp_min(1).unsqueeze(1)
     return means, images - means[classes], (counts - 1).clamp_min(0)
 
