@@ -8,7 +8,7 @@ from pathlib import Path
 from .arguments import argument, command, count, counts
 
 _SHAPES = "batch, classes, dimensions, samples; may be repeated (default: three shapes like CUB and SOP)"
-_SIZES = "images, classes, dimensions: measure a gallery next to faiss's search instead"
+_SIZES = "images, classes, dimensions: a gallery next to faiss's search instead (default: 1000000 100000 128)"
 
 
 @command(
@@ -44,7 +44,7 @@ def list_variants(options: argparse.Namespace) -> None:
     argument("--shape", action="append", type=count, nargs=4, metavar=tuple("BCMN"), help=_SHAPES),
     argument("--rounds", type=count, default=20, help="steps; the table has medians (default: 20)"),
     argument("--classes", type=counts, metavar="C,C,…", help="measure EL-nivMF at these numbers of classes"),
-    argument("--gallery", type=count, nargs=3, metavar=tuple("NCM"), help=_SIZES),
+    argument("--gallery", type=count, nargs="*", metavar="N", help=_SIZES),
     argument("--device", default="cpu", help="cpu, cuda, cuda:1, … (default: cpu)"),
     argument("--json", action="store_true", help="print JSON instead of a table"),
 )
@@ -60,9 +60,11 @@ def bench(options: argparse.Namespace) -> None:
     shapes = [bench.Shape(*numbers) for numbers in options.shape or bench.DEFAULT_SHAPES]
     if options.classes:
         shapes = [bench.Shape(112, classes, 128, 5) for classes in options.classes]
-    if options.gallery:
+    if options.gallery is not None and len(options.gallery) not in (0, 3):
+        raise ValueError(f"--gallery takes images, classes and dimensions, or nothing, got {options.gallery}")
+    if options.gallery is not None:
         what = "steps of a gallery, ratio: to the time of faiss's plain search"
-        rows = bench.run_gallery(options.gallery, min(options.rounds, 5))
+        rows = bench.run_gallery(options.gallery or [1_000_000, 100_000, 128], min(options.rounds, 5))
     else:
         what = f"forward + backward, ratio: to the time of {bench.BASELINE}"
         rows = bench.run(shapes, options.rounds, device, bool(options.classes))
