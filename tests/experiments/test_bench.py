@@ -58,7 +58,6 @@ def test_peak_memory_counts_what_is_alive_at_once():
     [
         (["--shape", "4", "3"], "expected 4 arguments"),
         (["--shape", *"4082"], "must be an integer of at least 1, got '0'"),
-        (["--gallery", "300"], "expected 3 arguments"),
         (["--rounds", "0"], "must be an integer of at least 1, got '0'"),
         (["--classes", "100,many"], "must be an integer of at least 1, got 'many'"),
     ],
@@ -67,6 +66,11 @@ def test_wrong_numbers(options, message, capsys):
     with pytest.raises(SystemExit, match="2"):
         cli.main(["bench", *options])
     assert message in capsys.readouterr().err
+
+
+def test_a_gallery_needs_three_numbers_or_none(capsys):
+    assert cli.main(["bench", "--gallery", "300"]) == 1
+    assert "takes images, classes and dimensions, or nothing, got [300]" in capsys.readouterr().err
 
 
 def test_galleries_are_measured_beside_a_plain_search(capsys):
