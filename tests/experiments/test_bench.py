@@ -69,7 +69,7 @@ def test_wrong_numbers(options, message, capsys):
 
 
 def test_a_gallery_needs_three_numbers_or_none(capsys):
-    assert cli.main(["bench", "--gallery", "300"]) == 1
+    assert cli.main(["bench", "--gallery", "300"]) == 2
     assert "takes images, classes and dimensions, or nothing, got [300]" in capsys.readouterr().err
 
 
