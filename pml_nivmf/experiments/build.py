@@ -85,7 +85,7 @@ def build_parts(config: DictConfig) -> Parts:
         miner=registry.build("miner", settings["miner"], "miner") if settings["miner"] else None,
         sampler=_build_sampler(settings, data),
         optimizers=optimizers,
-        schedulers=_build_schedulers(settings["schedule"]["scheduler"], optimizers),
+        schedulers=_build_schedulers(settings, optimizers),
         calculators=build_calculators(settings["evaluation"], device),
         device=device,
         scaler=torch.amp.GradScaler(device.type, enabled=general["amp"] == "float16"),
@@ -205,10 +205,12 @@ def _loss_groups(settings: dict[str, Any], loss: nn.Module, lr: float) -> list[d
     return [{"params": list(loss.parameters()), "lr": rate, "weight_decay": decay}]
 
 
-def _build_schedulers(config: dict[str, Any], optimizers: dict[str, torch.optim.Optimizer]) -> dict[str, Any]:
+def _build_schedulers(settings: dict[str, Any], optimizers: dict[str, torch.optim.Optimizer]) -> dict[str, Any]:
+    """A cosine schedule ends with the run, also with one that is trained for longer."""
+    config, epochs = settings["schedule"]["scheduler"], settings["general"]["epochs"]
     return {
         key.replace("_optimizer", "_scheduler_by_epoch"): registry.build(
-            "scheduler", config, "schedule.scheduler", optimizer=optimizer
+            "scheduler", config, "schedule.scheduler", optimizer=optimizer, T_max=epochs
         )
         for key, optimizer in optimizers.items()
         if config

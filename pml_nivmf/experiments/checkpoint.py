@@ -2,6 +2,7 @@
 
 import io
 import math
+import warnings
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -72,14 +73,23 @@ def _write(path: Path, state: dict[str, Any]) -> None:
 
 
 def restore(parts: Parts, state: dict[str, Any], source: str) -> Progress:
+    """Load the state of a run; learning rates are those of its schedule, which may be longer than it was."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch expects steps of the optimizer between those of the schedule
+        for scheduler in parts.schedulers.values():
+            for _ in range(state["epoch"]):
+                scheduler.step()
+    groups = {name: optimizer.state_dict()["param_groups"] for name, optimizer in parts.optimizers.items()}
     _load_states(_stateful(parts), state, source)
+    for name, optimizer in parts.optimizers.items():
+        optimizer.load_state_dict(optimizer.state_dict() | {"param_groups": groups[name]})
     for name, memory in _memories(parts.loss):
         memory.queue_idx, memory.has_been_filled = state["memories"][name]
     return Progress(**state["progress"])
 
 
 def _stateful(parts: Parts) -> dict[str, Any]:
-    return {**parts.modules(), **parts.optimizers, **parts.schedulers, "scaler": parts.scaler}
+    return {**parts.modules(), **parts.optimizers, "scaler": parts.scaler}
 
 
 def _states(objects: dict[str, Any]) -> dict[str, Any]:

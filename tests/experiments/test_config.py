@@ -62,7 +62,7 @@ def test_every_object_of_a_configuration_is_checked():
     ("overrides", "expected"),
     [
         ([], {"model.embedding_size": 512, "model.trunk": {"TimmTrunk": {"name": "resnet50.tv_in1k"}}}),
-        ([], {"schedule.scheduler": {"CosineAnnealingLR": {"T_max": 7}}, "schedule.patience": 10}),
+        ([], {"schedule.scheduler": {"CosineAnnealingLR": {}}, "schedule.patience": 10}),
         (["general.batch_size=32", "general.run_dir=x-${general.seed}"], {"general.run_dir": "x-0"}),
         (["general.amp=off", "sampler=shuffle"], {"general.amp": "off", "sampler": {}}),
         # per_loss comes after the experiment's sections and before the command line; the last of several losses decides

@@ -1,6 +1,7 @@
 """Real tiny trainings, end to end: run folders, selection, resume."""
 
 import json
+import math
 from pathlib import Path
 
 import pytest
@@ -136,6 +137,20 @@ def test_a_finished_run_can_be_trained_for_longer(experiment, tmp_path, results,
     assert "epoch 2/" not in output
     assert "epoch 3/5: train_loss" in output
     assert results(tmp_path / "short") == results(tmp_path / "long")
+
+
+def test_a_run_that_is_trained_for_longer_continues_on_the_longer_schedule(experiment, tmp_path):
+    run.start(compose(experiment, ["general.epochs=2"]).config, tmp_path / "run")
+    state = checkpoint.load(tmp_path / "run")
+    parts = build_parts(compose(experiment, ["general.epochs=8"]).config)
+    starts = {name: [group["lr"] for group in each.param_groups] for name, each in parts.optimizers.items()}
+    checkpoint.restore(parts, state, "the checkpoint")
+    for name, optimizer in parts.optimizers.items():
+        assert [group["lr"] for group in state[name]["param_groups"]] == pytest.approx([0] * len(starts[name]))
+        expected = [lr * (1 + math.cos(math.pi * 2 / 8)) / 2 for lr in starts[name]]
+        assert [group["lr"] for group in optimizer.param_groups] == pytest.approx(expected)
+        moments = optimizer.state_dict()["state"][0]["exp_avg"]
+        assert torch.equal(moments, state[name]["state"][0]["exp_avg"])
 
 
 def test_folders_are_named_after_what_differs(experiment, monkeypatch, tmp_path):
