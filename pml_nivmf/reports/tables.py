@@ -131,12 +131,12 @@ def short_name(metric: str) -> str:
     return metric
 
 
-def best_loss(rows: Sequence[Row], metric: str) -> str | None:
-    """The loss with the best mean (for some metrics the lowest), or None if no row has the metric."""
+def best_losses(rows: Sequence[Row], metric: str) -> list[str]:
+    """The loss with the best mean (for some metrics the lowest), several if they tie, none if no row has the metric."""
     means = {row.loss: row.metrics[metric].mean for row in rows if metric in row.metrics}
     means = {loss: mean for loss, mean in means.items() if not math.isnan(mean)}
     pick = min if lower_is_better(metric.rpartition(".")[2]) else max
-    return pick(means, key=means.__getitem__) if means else None
+    return [loss for loss, mean in means.items() if mean == pick(means.values())]
 
 
 def as_markdown(rows: Sequence[Row], titles: Mapping[str, str] | None = None) -> str:
@@ -148,7 +148,7 @@ def as_markdown(rows: Sequence[Row], titles: Mapping[str, str] | None = None) ->
     lines = [_line("loss", *titles.values(), "seeds", "s/run"), "|---" * (len(titles) + 3) + "|"]
     for row in rows:
         texts = {metric: str(row.metrics.get(metric, "–")) for metric in titles}
-        cells = [f"**{text}**" if row.loss == best_loss(rows, metric) else text for metric, text in texts.items()]
+        cells = [f"**{text}**" if row.loss in best_losses(rows, metric) else text for metric, text in texts.items()]
         lines.append(_line(row.loss, *cells, row.seeds, f"{row.seconds:.0f}"))
     return "\n".join(lines)
 
@@ -157,14 +157,15 @@ def _line(*cells: object) -> str:
     return f"| {' | '.join(map(str, cells))} |"
 
 
-def noise_note(estimates: Mapping[str, Estimate], best: str) -> str:
-    """A sentence about the losses that may be as good as the best one."""
-    overlapping = [name for name, each in estimates.items() if name != best and each.overlaps(estimates[best])]
+def noise_note(estimates: Mapping[str, Estimate], best: Sequence[str]) -> str:
+    """A sentence about the losses that may be as good as the best ones."""
+    others = {name: each for name, each in estimates.items() if name not in best}
+    overlapping = [name for name, each in others.items() if any(each.overlaps(estimates[one]) for one in best)]
     if any(estimate.half_width is None for estimate in estimates.values()):
         return "With a single seed there is no interval: small differences mean little."
     if overlapping:
         return f"Overlapping intervals, so the order is uncertain: {', '.join(overlapping)}."
-    return "No other interval overlaps with it."
+    return "No other interval overlaps with it." if len(best) == 1 else "They are level."
 
 
 def print_tables(title: str, rows: Sequence[Row]) -> None:
@@ -172,9 +173,9 @@ def print_tables(title: str, rows: Sequence[Row]) -> None:
     metrics = ordered_metrics(rows)
     shown = [metric for metric in metrics if not metric.startswith("gallery_")][:_SHOWN_METRICS]
     _print_table(title, rows, {metric: short_name(metric) for metric in shown})
-    if (best := best_loss(rows, metrics[0])) is not None and len(rows) > 1:
+    if (best := best_losses(rows, metrics[0])) and len(rows) > 1:
         note = noise_note({row.loss: row.metrics[metrics[0]] for row in rows if metrics[0] in row.metrics}, best)
-        print(f"Best {short_name(metrics[0])}: {best}. {note}")
+        print(f"Best {short_name(metrics[0])}: {', '.join(best)}. {note}")
     for shots in sorted({int(metric.split("_")[1]) for metric in metrics if metric.startswith("gallery_")}):
         titles = {f"gallery_{shots}_shot_{name}": _SCORES[name] for name in _SHOWN_OF_GALLERIES}
         _print_table(f"test classes enrolled with {shots} images each", rows, titles)
@@ -186,7 +187,7 @@ def _print_table(title: str, rows: Sequence[Row], metrics: Mapping[str, str]) ->
     for name in metrics.values():
         table.add_column(name, justify="right", no_wrap=True)
     for row in rows:
-        marks = ["* " if best_loss(rows, metric) == row.loss else "" for metric in metrics]
+        marks = ["* " if row.loss in best_losses(rows, metric) else "" for metric in metrics]
         cells = [str(row.metrics.get(metric, "–")).replace(" [", "\n\\[") for metric in metrics]
         table.add_row(row.loss, *map(str.__add__, marks, cells))
     Console().print(table)
@@ -221,8 +222,8 @@ class Column(NamedTuple):
 def as_view(groups: Sequence[Group], columns: Sequence[Column]) -> dict[str, Any]:
     """What the table macro of the templates needs; columns without any number are dropped."""
     rows = [Row(g.name, len(g.runs), {c.path: _estimate(g, c) for c in columns}, math.nan) for g in groups]
-    best = {column.path: best_loss(rows, column.path) for column in columns}
-    shown = [column for column in columns if best[column.path] is not None]
+    best = {column.path: best_losses(rows, column.path) for column in columns}
+    shown = [column for column in columns if best[column.path]]
     return {
         "rows": rows,
         "columns": shown,

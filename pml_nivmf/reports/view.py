@@ -19,7 +19,7 @@ from . import tables
 from .figures import runs as figures
 from .figures.style import inline_svg
 from .run_folders import Group, Run, RunSet, differing, lookup
-from .tables import Row, best_loss, in_percent, ordered_metrics, short_name, summarise
+from .tables import Row, best_losses, in_percent, ordered_metrics, short_name, summarise
 
 _VERSIONS = ("pml_nivmf", "git_commit", "python", "platform", "cuda")
 
@@ -58,7 +58,7 @@ def _main_metric(rows: Sequence[Row]) -> dict[str, Any]:
     metric = ordered_metrics(rows)[0]
     estimates = {row.loss: row.metrics[metric] for row in rows if metric in row.metrics}
     estimates = {name: estimate for name, estimate in estimates.items() if not math.isnan(estimate.mean)}
-    return {"metric": metric, "estimates": estimates, "best": best_loss(rows, metric)}
+    return {"metric": metric, "estimates": estimates, "best": best_losses(rows, metric)}
 
 
 def _bars(runs: RunSet, main: dict[str, Any]) -> str | None:

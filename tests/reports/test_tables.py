@@ -28,16 +28,24 @@ def test_missing_values():
     assert str(tables.Estimate.of([None])) == "–"
     assert str(tables.Estimate.of([0.5], percent=False)) == "0.5000"
     table = rows(a=[0.5, 0.7], b=[None, None], c=[math.nan, 0.9])
-    assert tables.best_loss(table, "recall_at_1") == "c"
+    assert tables.best_losses(table, "recall_at_1") == ["c"]
     assert "| b | – |" in tables.as_markdown(table)
-    assert tables.best_loss(rows(a=[None], b=[None]), "recall_at_1") is None
+    assert tables.best_losses(rows(a=[None], b=[None]), "recall_at_1") == []
 
 
 def test_of_some_metrics_the_lowest_is_best():
     table = rows(low=[0.1, 0.2], high=[0.3, 0.4])
-    assert tables.best_loss(table, "recall_at_1") == "high"
-    assert tables.best_loss(table, "aurc") == "low"
+    assert tables.best_losses(table, "recall_at_1") == ["high"]
+    assert tables.best_losses(table, "aurc") == ["low"]
     assert "**15.00 ±" in tables.as_markdown(table)
+
+
+def test_losses_that_tie_are_all_best(capsys):
+    table = rows(a=[1.0, 1.0], b=[0.5, 0.5], c=[1.0, 1.0])
+    assert tables.best_losses(table, "recall_at_1") == ["a", "c"]
+    assert tables.as_markdown(table, {"recall_at_1": "R@1"}).count("**100.00") == 2
+    tables.print_tables("trial", table)
+    assert "Best R@1: a, c. They are level." in capsys.readouterr().out
 
 
 def test_losses_need_not_have_the_same_metrics():
