@@ -50,6 +50,8 @@ def run(options: argparse.Namespace) -> None:
     Overrides: general.epochs=3, loss=proxy_anchor (a variant), loss.NonIsotropicVMFLoss.temperature=0.5,
     key~OVERRIDE~=value (replace, do not merge), key~DELETE~.
     """
+    if options.experiment and not options.resume:
+        _check_keys([options.experiment], options.overrides)
     from ..experiments import build, config, folders, own_images
     from ..experiments.run import resume, start
 
@@ -68,6 +70,14 @@ def run(options: argparse.Namespace) -> None:
         return
     folder = folders.run_folder(composed, options.experiment, options.overrides)
     _execute(lambda: start(composed.config, folder, options.overwrite), folder, options.plugin)
+
+
+def _check_keys(names: Sequence[str], overrides: Sequence[str]) -> None:
+    """Report typing errors at once: to import torch, timm and torchvision takes seconds."""
+    from ..experiments.config import compose
+
+    for name in names:
+        compose(name, overrides)
 
 
 def _execute(work: Callable[[], dict[str, Any]], folder: Path, plugins: Sequence[str]) -> None:
@@ -99,9 +109,10 @@ def compare(options: argparse.Namespace) -> None:
 
     Finished runs in the folder are reused, unfinished ones resumed.
     """
+    names, overrides = _split(options.overrides)
+    _check_keys(names, overrides)
     from ..experiments import compare, config, folders, rescore
 
-    names, overrides = _split(options.overrides)
     targets = {folders.results_folder(options.dir, name, overrides): name for name in names}
     if not names or len(targets) < len(names):
         raise ValueError("name one or more experiments with different names (see `pml-nivmf list`)")
