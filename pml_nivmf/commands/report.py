@@ -109,8 +109,9 @@ def write_results(options: argparse.Namespace) -> None:
         collected, tuned = results.collect_runs(study), results.collect_tuned(study)
         print(f"{len(collected)} runs from {study}")
         runs += collected
-        if tuned:
-            searches.setdefault(study.resolve().name, {}).update(tuned)
+        for data, search in tuned.items():  # losses that were searched before stay
+            of_study = searches.setdefault(study.resolve().name, {})
+            of_study[data] = search | {"losses": of_study.get(data, search)["losses"] | search["losses"]}
     results.write(folder, runs, searches)
     write_text(page, results.write_page(folder))
     print(page)

@@ -111,6 +111,13 @@ def test_collecting_adds_and_replaces(study, tmp_path, monkeypatch):
     assert searches["main"]["cars"]["losses"] == {"el_nivmf": chosen}
     assert (tmp_path / "RESULTS.md").read_text() == (HOME / "RESULTS.md").read_text(), "recorded runs are as before"
 
+    path = study / "any" / "sweep.json"
+    path.write_text(path.read_text().replace("el_nivmf", "el_vmf"))
+    assert cli.main(["results", "--collect", str(study)]) == 0
+    assert results.read(tmp_path / "results")[1]["main"]["cars"]["losses"] == dict.fromkeys(
+        ["el_nivmf", "el_vmf"], chosen
+    )
+
 
 def test_the_page_in_the_repository_is_current():
     assert (HOME / "RESULTS.md").read_text() == results.write_page(HOME / "results")
