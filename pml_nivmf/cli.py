@@ -13,7 +13,7 @@ from .commands import COMMANDS
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; return 0 on success, 1 if the work failed, 2 if the arguments were wrong, 130 after Ctrl-C."""
     parser = _parser()
-    options, rest = parser.parse_known_args(arguments)
+    options, rest = parser.parse_known_args(sys.argv[1:] or ["--help"] if arguments is None else arguments)
     if rest:  # overrides may follow options
         if any(text.startswith("-") for text in rest) or not hasattr(options, "overrides"):
             parser.error(f"unrecognized arguments: {' '.join(rest)}")

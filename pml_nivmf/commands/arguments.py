@@ -3,6 +3,7 @@
 import argparse
 import os
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 Run = Callable[[argparse.Namespace], None]
@@ -33,6 +34,12 @@ def count(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"must be an integer of at least 1, got {text!r}")
     return int(text)
+
+
+def existing(text: str) -> Path:
+    if not Path(text).expanduser().exists():
+        raise argparse.ArgumentTypeError(f"{text} does not exist")
+    return Path(text).expanduser()
 
 
 def counts(text: str) -> list[int]:

@@ -5,13 +5,13 @@ import csv
 import io
 from pathlib import Path
 
-from .arguments import PLUGIN, argument, command
+from .arguments import PLUGIN, argument, command, existing
 
 
 @command(
     "enrol",
-    argument("run_dir", metavar="RUN", help="the folder of a finished run"),
-    argument("source", metavar="FOLDER", help="FOLDER/CLASS/IMAGE, or an .npz with `embeddings`, `labels`"),
+    argument("run_dir", metavar="RUN", type=existing, help="the folder of a finished run"),
+    argument("source", metavar="FOLDER", type=existing, help="FOLDER/CLASS/IMAGE, or .npz with `embeddings`, `labels`"),
     argument("--to", metavar="FILE", default="gallery.safetensors", help="(default: %(default)s)"),
     PLUGIN,
 )
@@ -19,14 +19,14 @@ def enrol(options: argparse.Namespace) -> None:
     """Enrol classes that a run's model has never seen, from a folder of images per class, in a gallery."""
     from ..experiments.enrolment import enrol
 
-    gallery = enrol(Path(options.run_dir), Path(options.source), Path(options.to))
+    gallery = enrol(options.run_dir, options.source, Path(options.to))
     print(f"{options.to}: {len(gallery)} images of {len(gallery.labels)} classes")
 
 
 @command(
     "identify",
-    argument("gallery", metavar="GALLERY", help="a file that `pml-nivmf enrol` has written"),
-    argument("images", nargs="+", metavar="IMAGE", help="images, folders, or an .npz with `embeddings`"),
+    argument("gallery", metavar="GALLERY", type=existing, help="a file that `pml-nivmf enrol` has written"),
+    argument("images", nargs="+", metavar="IMAGE", type=existing, help="images, folders, or an .npz with `embeddings`"),
     argument("--precision", type=float, default=0.95, help="share of right answers (default: %(default)s)"),
     argument("--run", dest="run_dir", metavar="RUN", help="the run of the model, if its folder has moved"),
     argument("--html", metavar="FILE", help="write a page of queries beside the images that support them"),
@@ -42,18 +42,19 @@ def identify(options: argparse.Namespace) -> None:
     from ..files import write_text
     from ..reports.page import write_sheet
 
-    images = [*map(Path, options.images)]
-    answers = identify(Path(options.gallery), images, options.precision, options.run_dir)
+    answers = identify(options.gallery, options.images, options.precision, options.run_dir)
     table = io.StringIO()
     rows = csv.writer(table, lineterminator="\n")
-    rows.writerow(["image", "label", "probability", "known", "most_probable", "evidence"])
+    rows.writerow(["image", "label", "refusal", "probability", "known", "most_probable", "evidence"])
     for name, answer in answers.items():
         names = [image.name or str(image.row) for image in answer.evidence]
-        label = f"refused, perhaps {answer.best}" if answer.label is None else answer.label
+        label = f"refused as {answer.refusal}, perhaps {answer.best}" if answer.label is None else answer.label
         by = ", ".join("/".join(Path(path).parts[-2:]) for path in names)
         print(f"{name}: {label}, {answer.probability:.0%} (enrolled: {answer.known:.0%}), by {by}")
-        numbers = [f"{answer.probability:.4f}", f"{answer.known:.4f}"]
-        rows.writerow([name, "" if answer.label is None else label, *numbers, answer.best, "; ".join(names)])
+        values = ["" if answer.label is None else label, answer.refusal, *map("{:.4f}".format, answer[1:3])]
+        rows.writerow([name, *values, answer.best, "; ".join(names)])
+    given = sum(answer.label is not None for answer in answers.values())
+    print(f"{given} of {len(answers)} answered with --precision {options.precision}; a lower one answers more")
     if options.csv:
         write_text(Path(options.csv), table.getvalue())
     if options.html:
@@ -62,7 +63,7 @@ def identify(options: argparse.Namespace) -> None:
 
 @command(
     "export",
-    argument("run_dir", metavar="RUN", help="the folder of a finished run"),
+    argument("run_dir", metavar="RUN", type=existing, help="the folder of a finished run"),
     argument("target", metavar="FILE", help="the file to write, such as model.pt2"),
     PLUGIN,
 )
@@ -74,5 +75,5 @@ def export_model(options: argparse.Namespace) -> None:
     """
     from ..experiments.load import export
 
-    shape = export(Path(options.run_dir), Path(options.target))
-    print(f"{options.target}: inputs (batch, {', '.join(map(str, shape))})")
+    shape, transform = export(options.run_dir, Path(options.target))
+    print(f"{options.target}: inputs (batch, {', '.join(map(str, shape))}), made from images by {transform}")

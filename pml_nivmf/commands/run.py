@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from .arguments import OVERRIDES, PARALLEL, PLUGIN, argument, command, count
+from .arguments import OVERRIDES, PARALLEL, PLUGIN, argument, command, count, existing
 
 _SEVERAL = (
     argument("--vary", metavar="KEY=V,V,…", default="", help="one row for each of these values of a key"),
@@ -18,7 +18,7 @@ _SEVERAL = (
 
 @command(
     "train",
-    argument("folder", metavar="FOLDER", type=Path, help="contains one folder of images for each class"),
+    argument("folder", metavar="FOLDER", type=existing, help="contains one folder of images for each class"),
     OVERRIDES,
     argument("--weights", metavar="FILE", help="of timm's tf_efficientnet_lite0 (default: downloaded)"),
     *_SEVERAL,
@@ -50,9 +50,11 @@ def run(options: argparse.Namespace) -> None:
     Overrides: general.epochs=3, loss=proxy_anchor (a variant), loss.NonIsotropicVMFLoss.temperature=0.5,
     key~OVERRIDE~=value (replace, do not merge), key~DELETE~.
     """
+    from ..experiments import config
+
     if options.experiment and not options.resume:
-        _check_keys([options.experiment], options.overrides)
-    from ..experiments import build, config, folders, own_images
+        config.compose(options.experiment, options.overrides)  # a typing error, before imports that take seconds
+    from ..experiments import build, folders, own_images
     from ..experiments.run import resume, start
 
     if options.resume:
@@ -70,14 +72,6 @@ def run(options: argparse.Namespace) -> None:
         return
     folder = folders.run_folder(composed, options.experiment, options.overrides)
     _execute(lambda: start(composed.config, folder, options.overwrite), folder, options.plugin)
-
-
-def _check_keys(names: Sequence[str], overrides: Sequence[str]) -> None:
-    """Report typing errors at once: to import torch, timm and torchvision takes seconds."""
-    from ..experiments.config import compose
-
-    for name in names:
-        compose(name, overrides)
 
 
 def _execute(work: Callable[[], dict[str, Any]], folder: Path, plugins: Sequence[str]) -> None:
@@ -109,9 +103,12 @@ def compare(options: argparse.Namespace) -> None:
 
     Finished runs in the folder are reused, unfinished ones resumed.
     """
+    from ..experiments import config
+
     names, overrides = _split(options.overrides)
-    _check_keys(names, overrides)
-    from ..experiments import compare, config, folders, rescore
+    for name in names:
+        config.compose(name, overrides)  # as in `run`
+    from ..experiments import compare, folders, rescore
 
     targets = {folders.results_folder(options.dir, name, overrides): name for name in names}
     if not names or len(targets) < len(names):

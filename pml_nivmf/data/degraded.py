@@ -82,9 +82,4 @@ def _noise(image: Tensor, strength: float, generator: np.random.Generator) -> Te
     return image + strength * torch.from_numpy(generator.standard_normal(image.shape)).to(image)
 
 
-_KINDS: dict[str, Callable[[Tensor, float, np.random.Generator], Tensor]] = {
-    "crop": _crop,
-    "occlude": _occlude,
-    "blur": _blur,
-    "noise": _noise,
-}
+_KINDS: dict[str, Callable[..., Tensor]] = {"crop": _crop, "occlude": _occlude, "blur": _blur, "noise": _noise}

@@ -44,7 +44,7 @@ def ImageFolder(  # noqa: N802  named like a class in configs
 
 
 def check_images(root: Path, skip_bad: bool = False) -> list[str]:
-    """Read all images; return those that cannot be read, relative to root. Unless `skip_bad`, an error lists them."""
+    """Read all images; return what cannot be read, and empty classes. Unless `skip_bad`, an error lists them."""
     classes = {folder: paths for part in _parts(root) for folder, paths in class_folders(part).items()}
     images = [path for paths in classes.values() for path in paths]
     with ThreadPoolExecutor() as pool:  # Pillow decodes without the interpreter's lock
@@ -54,7 +54,7 @@ def check_images(root: Path, skip_bad: bool = False) -> list[str]:
         lines = [f"  {path.relative_to(root)}: {text}" for path, text in problems.items()]
         remedy = "replace or remove them, or leave them out with dataset.ImageFolder.skip_bad=true"
         raise ValueError("\n".join([f"{len(lines)} problems in {root}:", *lines, remedy]))
-    return [str(path.relative_to(root)) for path in bad]
+    return [str(path.relative_to(root)) for path in problems]
 
 
 def _problem(path: Path) -> str:

@@ -53,18 +53,11 @@ def _factory(dataset: type[datasets.BaseDataset], title: str, lists: tuple[str, 
     return build
 
 
-CUB = _factory(
-    datasets.CUB,
-    title="CUB-200-2011, 200 species of birds.",
-    lists=("CUB_200_2011/images.txt", "CUB_200_2011/image_class_labels.txt"),
-)
-Cars196 = _factory(
-    datasets.Cars196,
-    title="Stanford Cars, 196 models of cars.",
-    lists=("names.csv", "anno_train.csv", "anno_test.csv"),
-)
+_CUB_LISTS = "CUB_200_2011/images.txt", "CUB_200_2011/image_class_labels.txt"
+_CARS_LISTS = "names.csv", "anno_train.csv", "anno_test.csv"
+_SOP_LISTS = "Stanford_Online_Products/Ebay_train.txt", "Stanford_Online_Products/Ebay_test.txt"
+CUB = _factory(datasets.CUB, "CUB-200-2011, 200 species of birds.", _CUB_LISTS)
+Cars196 = _factory(datasets.Cars196, "Stanford Cars, 196 models of cars.", _CARS_LISTS)
 StanfordOnlineProducts = _factory(
-    datasets.StanfordOnlineProducts,
-    title="Stanford Online Products, 22,634 products.",
-    lists=("Stanford_Online_Products/Ebay_train.txt", "Stanford_Online_Products/Ebay_test.txt"),
+    datasets.StanfordOnlineProducts, "Stanford Online Products, 22,634 products.", _SOP_LISTS
 )

@@ -55,8 +55,7 @@ def _check_positive(concentration: Tensor) -> None:
     highest, lowest = working.amax(dim=1), working.amin(dim=1)
     fine = (highest < largest) & (highest < largest * lowest) & (lowest > 1 / largest)
     limits = f"between {1 / largest:.1e} and {largest:.1e}, those of a row within a factor of {largest:.1e}"
-    rule = f"nivMF concentrations in {working.dtype} must be {limits}"
-    _check_rows(concentration, fine, rule)
+    _check_rows(concentration, fine, f"nivMF concentrations in {working.dtype} must be {limits}")
 
 
 def _check_rows(values: Tensor, fine: Tensor, rule: str) -> None:

@@ -147,6 +147,7 @@ def run_jobs(jobs: Sequence[Job], workers: int, plugins: Sequence[str] = (), ove
                 if summary := job.summary:
                     pending.remove(job)
                     bar.write(f"{job.label}, seed {summary['seed']}: {_score(summary)}")
+                    sys.stdout.flush()  # into a file, too, scores are written as they come
 
         in_processes(partial(_run_job, overwrite=overwrite), pending[:], workers, plugins, show)
 

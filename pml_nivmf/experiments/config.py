@@ -1,10 +1,7 @@
 """From an experiment's name and overrides to one checked configuration.
 
-experiment_configs/README.md describes the files. Merged in this order: `GROUP/default.yaml`, the named variants, the
-sections of the base and of the experiment, those of `per_loss` for the chosen loss, the command line. Mappings merge
-key by key, except that an object `{ClassName: …}` is replaced where the class differs, `key~OVERRIDE~` replaces,
-`key~DELETE~` removes a key, and `key~SEARCH~: {uniform: […]}` lets `pml-nivmf sweep` choose the value.
-Configurations run no code and do not read the environment.
+experiment_configs/README.md describes the files, the order in which they are merged, and `key~OVERRIDE~`,
+`key~DELETE~` and `key~SEARCH~`. Configurations run no code and do not read the environment.
 """
 
 import re

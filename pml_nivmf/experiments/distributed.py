@@ -1,9 +1,8 @@
 """Several processes that train one model, started by torchrun: `torchrun --nproc_per_node=K -m pml_nivmf run …`.
 
-The batch is split over the ranks, and DistributedDataParallel averages the gradients of model and loss: they are those
-of one process. Only rank 0 reads and writes the run folder, so other machines need no access to it; `on_first` sends
-its results to the other ranks. If a rank fails, torchrun stops the others. Without torchrun, all functions do what one
-process needs.
+The batch is split over the ranks, and DistributedDataParallel averages the gradients: they are those of one process.
+Only rank 0 reads and writes the run folder; `on_first` sends its results to the other ranks. If a rank fails, torchrun
+stops the others. Without torchrun, all functions do what one process needs.
 """
 
 import contextlib

@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from .config import MACHINE, YAML, Composed
+from .config import MACHINE, YAML, Composed, ConfigError
 from .schema import GROUPS
 
 
@@ -28,6 +28,13 @@ def results_folder(folder: str | None, name_or_path: str, overrides: Sequence[st
     changed = [text for text in overrides if text.partition("=")[0] not in ("loss", "general.seed", *MACHINE)]
     name = "-".join([experiment_name(name_or_path), *map(short_override, sorted(changed))])
     return Path("runs", *parents) / name.removeprefix("own_images-")  # the name of the images' folder follows
+
+
+def check_run(folder: Path) -> None:
+    """Refuse a folder that is not a run's; name a run in it, as a comparison's folder has many."""
+    if not (folder / "config.yaml").exists():
+        inside = next((f"; a run in it is {path.parent}" for path in sorted(folder.rglob("config.yaml"))), "")
+        raise ConfigError(f"{folder} is not a run folder (config.yaml is missing){inside}")
 
 
 def run_folder(composed: Composed, name_or_path: str, overrides: Sequence[str]) -> Path:

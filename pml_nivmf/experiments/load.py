@@ -14,10 +14,11 @@ from ..data.images import ImagePaths
 from ..files import write_atomically
 from . import checkpoint
 from .build import Parts, build_parts
-from .config import ConfigError, parse_saved
+from .config import parse_saved
+from .folders import check_run
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class LoadedRun:
     """What `load_run` returns.
 
@@ -46,8 +47,7 @@ class LoadedRun:
 def load_run(folder: str | Path) -> LoadedRun:
     """Load a run from its folder; its data must still be where they were."""
     folder = Path(folder)
-    if not (folder / "config.yaml").exists():
-        raise ConfigError(f"{folder} is not a run folder (config.yaml is missing)")
+    check_run(folder)
     parts = build_best(parse_saved((folder / "config.yaml").read_text(), str(folder)), folder)
     for module in parts.modules().values():
         module.eval()
@@ -60,10 +60,11 @@ def load_run(folder: str | Path) -> LoadedRun:
     )
 
 
-def export(folder: Path, target: Path) -> tuple[int, ...]:
-    """Write trunk and embedder of a run's best epoch as one program of torch.export; return the shape of an input.
+def export(folder: Path, target: Path) -> tuple[tuple[int, ...], str]:
+    """Write trunk and embedder of a run's best epoch as one program of torch.export.
 
     The program takes images (batch, channels, height, width) of any batch size and returns raw embeddings (batch, M).
+    Returns the shape of an input, and how images become inputs, in words.
     """
     run = load_run(folder)
     run.trunk.takes_maps = False  # type: ignore[assignment]  # of trunks with a frozen part: whole images
@@ -76,7 +77,7 @@ def export(folder: Path, target: Path) -> tuple[int, ...]:
         reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
         raise ValueError(f"torch.export cannot export {type(run.trunk).__name__}: {reason}") from error
     write_atomically(target, lambda file: torch.export.save(program, file))
-    return tuple(image.shape)
+    return tuple(image.shape), " ".join(str(run.transform).split())
 
 
 def build_best(config: DictConfig, folder: Path) -> Parts:

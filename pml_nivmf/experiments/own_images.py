@@ -39,7 +39,7 @@ def fitted(name: str, overrides: Sequence[str], losses: Sequence[str] | None = N
     if isinstance(arguments.setdefault("skip_bad", False), bool):  # with a list, runs do not read all images again
         arguments["skip_bad"] = check_images(Path(arguments["root"]).expanduser(), arguments["skip_bad"])
     if arguments["skip_bad"]:
-        print(f"left out, because they cannot be read: {', '.join(arguments['skip_bad'])}")
+        print(f"left out, because they cannot be read or are empty: {', '.join(arguments['skip_bad'])}")
     data = ImageFolder(**arguments | {"validation_share": 0})
     names = [first.loss_variant] if losses is None else losses or first.compare
     chosen = _model(first, overrides, tuple(f"loss.{loss_class(name)}." for name in names))
@@ -88,8 +88,9 @@ def outlook(config: DictConfig, runs: int, workers: int) -> str:
     seconds = rounds * step * (drawn + validation / 3) + load * loaded  # validation: only forward
     duration = f"{seconds / 60:.0f} min" if seconds > 90 else f"{seconds:.0f} s"
     classes = {name: len(values.unique()) for name, values in labels.items() if len(values)}
+    trunk = next(arguments.get("name", kind) for kind, arguments in config.model.trunk.items())
     split = f"{sum(classes.values())} classes: " + ", ".join(f"{count} {name}" for name, count in classes.items())
-    return f"{split} · {train + validation + test} images · {runs} runs of {epochs} epochs · about {duration}"
+    return f"{split} · {train + validation + test} images · {trunk}: {runs} runs of {epochs} epochs · about {duration}"
 
 
 def _seconds_per_image(parts: Parts, batch_size: int, is_stored: bool) -> tuple[float, float]:

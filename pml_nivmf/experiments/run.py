@@ -20,6 +20,7 @@ from .checkpoint import Progress
 from .config import MACHINE, ConfigError, differences, parse_saved, to_yaml, with_overrides
 from .distributed import is_first, on_first
 from .evaluate import evaluate
+from .folders import check_run
 from .records import Recorder, environment
 from .train import Trainer, build_trainer, warm_start
 
@@ -107,7 +108,7 @@ class _Run:
             self.recorder.add(row)
         if is_first():
             write_json(self.folder / _HISTORY, self.progress.history)
-            print(self._line(row))
+            print(self._line(row), flush=True)
         if self.trial is not None and self.trial(row):
             self.status = "pruned"
         trainer.seed_epoch(self.config.general.seed, epoch + 1)
@@ -196,8 +197,7 @@ def _begin(config: DictConfig, folder: Path, overwrite: bool) -> None:
 
 
 def _finished_summary(folder: Path) -> dict[str, Any] | None:
-    if not is_begun(folder):
-        raise ConfigError(f"{folder} is not a run folder ({_CONFIG} is missing)")
+    check_run(folder)
     return dict(json.loads((folder / _SUMMARY).read_text())) if (folder / _SUMMARY).exists() else None
 
 

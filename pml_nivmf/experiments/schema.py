@@ -29,7 +29,7 @@ class ModelConfig:
     freeze_batch_norm: bool = False  # keep the loaded statistics, as in the paper
     # Store every image and this many random views of it, or outputs of TimmTrunk's frozen part for them (frozen_until).
     cached_views: int | None = _limited(None)
-    cache_dir: str = "cached_maps"
+    cache_dir: str = "runs/cached_maps"
 
 
 @dataclass

@@ -55,6 +55,11 @@ class Answer(NamedTuple):
     best: Label
     evidence: list[Evidence]
 
+    @property
+    def refusal(self) -> str:
+        """Why there is no label; empty if there is one."""
+        return "" if self.label is not None else "probably not enrolled" if self.known < 0.5 else "too uncertain"
+
 
 class ClassGallery:
     r"""Every enrolled class is a distribution on the sphere, made from its few images; queries get a posterior.

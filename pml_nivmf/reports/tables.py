@@ -159,8 +159,8 @@ def _line(*cells: object) -> str:
 
 def noise_note(estimates: Mapping[str, Estimate], best: Sequence[str]) -> str:
     """A sentence about the losses that may be as good as the best ones."""
-    others = {name: each for name, each in estimates.items() if name not in best}
-    overlapping = [name for name, each in others.items() if any(each.overlaps(estimates[one]) for one in best)]
+    others = [name for name in estimates if name not in best]
+    overlapping = [name for name in others if estimates[name].overlaps(estimates[best[0]])]
     if any(estimate.half_width is None for estimate in estimates.values()):
         return "With a single seed there is no interval: small differences mean little."
     if overlapping:

@@ -1,5 +1,6 @@
 """Galleries in runs: metrics of k-shot galleries, finished runs as objects, and the commands enrol and identify."""
 
+import contextlib
 import csv
 import json
 
@@ -115,11 +116,12 @@ def test_enrol_and_identify_embeddings(images, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("command", "problem"),
     [
-        (["enrol", "{run}", "{tmp}/missing"], "missing must be a folder that contains"),
+        (["enrol", "{run}", "{tmp}/missing"], "argument FOLDER: {tmp}/missing does not exist"),
+        (["enrol", "{run}/..", "{tmp}/wide.npz"], "(config.yaml is missing); a run in it is {run}/../run"),
         (["enrol", "{tmp}", "{run}"], "is not a run folder"),
         (["enrol", "{run}", "{tmp}/wide.npz"], "must have the arrays embeddings and labels, but lacks labels"),
-        (["identify", "{tmp}/missing", "x.png"], "there is no gallery"),
-        (["identify", "{tmp}/g", "x.png"], "none of 1 images can be read"),
+        (["identify", "{tmp}/missing", "{tmp}/x.png"], "argument GALLERY: {tmp}/missing does not exist"),
+        (["identify", "{tmp}/g", "{tmp}/x.png"], "none of 1 images can be read"),
         (["identify", "{tmp}/g", "{tmp}/wide.npz"], "queries must have 8 columns, as the enrolled ones, got 9"),
     ],
 )
@@ -129,8 +131,11 @@ def test_errors_are_one_line(images, tmp_path, capsys, command, problem):
     gallery.info = {"run": str(images / "run")}
     gallery.add(torch.randn(4, 8), [0, 0, 1, 1])
     gallery.fit().save(tmp_path / "g")
-    assert cli.main([part.format(run=images / "run", tmp=tmp_path) for part in command]) != 0
-    assert problem in capsys.readouterr().err.splitlines()[-1]
+    (tmp_path / "x.png").write_text("not an image")
+    names = {"run": images / "run", "tmp": tmp_path}
+    with contextlib.suppress(SystemExit):  # of argparse
+        assert cli.main([part.format(**names) for part in command]) != 0
+    assert problem.format(**names) in capsys.readouterr().err.splitlines()[-1]
 
 
 def test_nearest_neighbour_beside_a_gallery(images):

@@ -85,7 +85,7 @@ def test_a_folder_of_four_classes_becomes_a_report(tmp_path, monkeypatch, capfd,
     assert cli.main(["train", str(folder), "general.epochs=2", "--seeds", "1", "--jobs", "1"]) == 0
     out, err = capfd.readouterr()
     assert "ImageNet weights cannot be downloaded: a small network is trained" in err
-    assert "4 classes: 2 train, 2 test · 8 images · 2 runs of 2 epochs · about " in out
+    assert "4 classes: 2 train, 2 test · 8 images · ConvNet: 2 runs of 2 epochs · about " in out
     results = tmp_path / "runs" / "Fotos_猫-epochs-2"
     assert [row["loss"] for row in json.loads((results / "comparison.json").read_text())] == [
         "proxy_anchor",

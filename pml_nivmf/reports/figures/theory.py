@@ -25,8 +25,6 @@ Triple = tuple[float, float, float]
 _K: Triple = (20, 5, 50)
 _PIXELS = 320  # width and height of a sphere
 _TOWARDS = np.array([0.30, -0.24, 0.92])  # from the centre to the viewer: the third axis points almost at the viewer
-
-
 Density = VonMisesFisher | NonIsotropicVonMisesFisher
 
 
