@@ -47,8 +47,8 @@ print(f"{len(list((work / 'images').iterdir()))} class folders")
 # ## An experiment
 #
 # An experiment is a YAML file that names variants (`pml-nivmf list` shows them) and says what differs. Half of the
-# classes become the unseen test classes, a quarter of the rest is for validation. For photographs take
-# `model: resnet50` and leave `crop_size` and `resize` out.
+# classes become the unseen test classes. So few others are all for training, and the last epoch is tested; with more
+# classes leave `evaluation` out. For photographs take `model: resnet50` and leave `crop_size` and `resize` out.
 
 # %%
 experiment = work / "polygons.yaml"
@@ -58,6 +58,7 @@ description: Coloured polygons
 groups: {{dataset: image_folder, model: conv_net, sampler: shuffle, optimizers: from_scratch, loss: el_nivmf}}
 dataset: {{ImageFolder: {{root: {work / "images"}, crop_size: 28, resize: 28}}}}
 model: {{embedding_size: 32}}
+evaluation: {{select_on: last}}
 general: {{epochs: 5, batch_size: 32, run_dir: {work / "run"}}}
 """
 )
@@ -77,7 +78,7 @@ print(f"Recall@1 of unseen classes: {summary['test']['recall_at_1']:.3f}")
 # %% [markdown]
 # ## Using the model
 #
-# `load_run` returns model, transform and loss with the weights of the epoch that validation chose. Each query finds
+# `load_run` returns model, transform and loss with the weights of the tested epoch. Each query finds
 # its nearest neighbour among all other test images, by cosine; the norm of its embedding is the model's certainty.
 # [10_enrol_new_classes](10_enrol_new_classes.py) shows a better way to recognise new classes.
 
@@ -99,5 +100,5 @@ for query in range(0, len(names), 16):
 # %%
 print(
     "Shown: the way from a folder of images to a trained model, and how to load and use it. "
-    "Do not conclude how accurate the loss is on photographs: the polygons are easy, and few images are tested."
+    "Do not conclude how accurate the loss is: twelve classes are few to learn from, and few images are tested."
 )
