@@ -27,8 +27,11 @@ def commands() -> list[str]:
 
 
 @pytest.mark.parametrize("command", commands())
-def test_commands_are_accepted(command):
+def test_commands_are_accepted(command, tmp_path, monkeypatch):
     """The parser takes them, and what they name composes into a configuration that can be built."""
+    monkeypatch.chdir(tmp_path)
+    for path in ("RUN", "FOLDER", "GALLERY", "IMAGES…", "gallery.safetensors"):  # must exist
+        (tmp_path / path).touch()
     options, rest = cli._parser().parse_known_args(shlex.split(command))
     assert not [word for word in rest if word.startswith("-")]
     words = [word for word in (getattr(options, "experiment", None), *getattr(options, "overrides", []), *rest) if word]

@@ -125,4 +125,5 @@ def test_dry_run_prints_studies_and_spaces(write, tmp_path, capsys):
 
 def test_the_start_of_losses_that_are_not_chosen_is_ignored():
     (search,) = search_space.plan("results/cars196_maps", ["cos"], [])
-    assert search.start == {"optimizers.model.Adam.lr": 5e-4, "optimizers.proxy_lr": 0.03}
+    rates = {"optimizers.model.Adam.lr": 5e-4, "optimizers.proxy_lr": 0.03}
+    assert search.start == rates | {"loss.VMFProxyLoss.temperature": 0.0625}
