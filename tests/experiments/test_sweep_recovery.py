@@ -69,13 +69,14 @@ def in_threads(work, arguments):
         thread.join(60)
 
 
-def test_two_machines_share_a_sweep(write, tmp_path, trainings, short_heartbeat):
+def test_two_machines_share_a_sweep(write, tmp_path, trainings):
     experiment, storage, results = write(GRID), f"sqlite:///{tmp_path / 'shared.db'}", {}
     sweep.open_storage(storage)
     plans = search_space.plan(experiment, ["proxy_anchor"], [])
     in_threads(lambda n: results.update({n: sweep.run_searches(plans, tmp_path / n, storage, False, 1)}), "ab")
     assert parameters(results["a"][0]) == parameters(results["b"][0])
-    assert trainings.grid() == COMBINATIONS
+    assert sorted(set(trainings.grid())) == COMBINATIONS
+    assert len(trainings.grid()) <= len(COMBINATIONS) + 1, "both may start the last one"
 
 
 def test_a_queued_trial_is_taken_once(tmp_path):
