@@ -44,7 +44,10 @@ def train(loss: nn.Module) -> dict[str, float]:
     torch.manual_seed(0)
     head = nn.Linear(64, EMBEDDING)
     features, labels = clusters(seed=0)
-    rates = loss.param_groups(1e-2) if hasattr(loss, "param_groups") else [{"params": loss.parameters(), "lr": 0.1}]
+    if hasattr(loss, "param_groups"):
+        rates = loss.param_groups(1e-2, proxy_lr=0.1)
+    else:
+        rates = [{"params": loss.parameters(), "lr": 0.1}]
     trainer = trainers.MetricLossOnly(
         models={"trunk": nn.Identity(), "embedder": head},
         optimizers={
@@ -73,10 +76,10 @@ def train(loss: nn.Module) -> dict[str, float]:
 
 # %%
 candidates = {
-    "ProxyAnchor": losses.ProxyAnchorLoss(CLASSES, EMBEDDING),
+    "ProxyAnchor": losses.ProxyAnchorLoss(CLASSES, EMBEDDING, alpha=16),
     "EL-nivMF": NonIsotropicVMFLoss(CLASSES, EMBEDDING),
     "PANC + EL-nivMF": JointProxyLoss(
-        NonIsotropicVMFLoss(CLASSES, EMBEDDING), losses.ProxyAnchorLoss(CLASSES, EMBEDDING)
+        NonIsotropicVMFLoss(CLASSES, EMBEDDING), losses.ProxyAnchorLoss(CLASSES, EMBEDDING, alpha=16)
     ),
 }
 for name, loss in candidates.items():

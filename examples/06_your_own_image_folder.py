@@ -48,7 +48,7 @@ print(f"{len(list((work / 'images').iterdir()))} class folders")
 #
 # An experiment is a YAML file that names variants (`pml-nivmf list` shows them) and says what differs. Half of the
 # classes become the unseen test classes. So few others are all for training, and the last epoch is tested; with more
-# classes leave `evaluation` out. For photographs take `model: resnet50` and leave `crop_size` and `resize` out.
+# classes leave `evaluation` out. For photographs take `pml-nivmf train FOLDER`.
 
 # %%
 experiment = work / "polygons.yaml"
