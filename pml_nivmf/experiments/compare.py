@@ -143,19 +143,22 @@ def run_jobs(jobs: Sequence[Job], workers: int, plugins: Sequence[str] = (), ove
 
         def show() -> None:
             bar.update(sum(job.epochs for job in jobs) - bar.n)
+            trained = [job for job in pending if job.epochs == job.config.general.epochs]
+            bar.set_postfix_str(f"{len(trained)} runs being tested" if trained else "")
             for job in pending[:]:
                 if summary := job.summary:
                     pending.remove(job)
-                    bar.write(f"{job.label}, seed {summary['seed']}: {_score(summary)}")
+                    bar.write(f"{job.label}, seed {summary['seed']}: {_score(summary, job.config.evaluation.select)}")
                     sys.stdout.flush()  # into a file, too, scores are written as they come
 
         in_processes(partial(_run_job, overwrite=overwrite), pending[:], workers, plugins, show)
 
 
-def _score(summary: dict[str, Any]) -> str:
-    """The score that chose the epoch of a run, in words."""
-    score = summary["validation_score"]  # None if validation classes did not choose
-    return f"{summary['selected_by']}{'' if score is None else f' {score:.4f}'}, {summary['seconds']:.0f} s"
+def _score(summary: dict[str, Any], select: str) -> str:
+    """The score that chose the epoch of a run or, if validation classes did not choose, that of the test."""
+    score = summary["validation_score"]
+    words = f", test {select} {summary['test'][select]:.4f}" if score is None else f" {score:.4f}"
+    return f"{summary['selected_by']}{words}, {summary['seconds']:.0f} s"
 
 
 def _run_job(job: Job, overwrite: bool) -> None:
