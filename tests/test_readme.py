@@ -1,11 +1,15 @@
 """Commands, links and numbers of README.md and of the pages that it links to are valid."""
 
+import csv
 import re
 import shlex
+import statistics
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from pml_nivmf import cli
 from pml_nivmf.experiments import build, config, search_space
@@ -17,6 +21,7 @@ README = (ROOT / "README.md").read_text()
 EXPERIMENTS = (ROOT / "experiment_configs" / "README.md").read_text()
 PAGES = [ROOT / "README.md", *sorted(ROOT.glob("*/*.md"))]
 OTHERS = ("CONTRIBUTING.md", "RESULTS.md")  # one has a test of its own, the other's commands have shell variables
+WHY = ("proxy_nca", "proxy_anchor", "el_nivmf", "panc_el_nivmf")  # columns of its table
 TEXT = "\n".join(page.read_text() for page in PAGES if page.name not in OTHERS)
 
 
@@ -133,3 +138,22 @@ def test_quoted_intervals_are_those_of_the_results_page():
     quoted = re.findall(r"[+-]\d+\.\d \[[+-]\d+\.\d, [+-]\d+\.\d\]", README.replace("−", "-"))
     assert len(quoted) >= 10
     assert all(number in results for number in quoted)
+
+
+def test_the_tables_of_why_are_computed_from_the_recorded_runs():
+    folder = ROOT / "experiment_configs" / "results"
+    runs, galleries = (list(csv.DictReader((folder / name).open())) for name in ("runs.csv", "galleries.csv"))
+
+    def cell(rows, metric, **chosen):
+        values = [100 * float(row[metric]) for row in rows if chosen.items() <= row.items()]
+        mean, half = statistics.fmean(values), stats.t.ppf(0.975, len(values) - 1) * stats.sem(values)
+        return f"{mean:.1f} [{mean - half:.1f}, {mean + half:.1f}]"
+
+    of_images, losses = partial(cell, galleries, data="cars196_maps", queries="whole"), WHY
+    expected = [cell(runs, "recall_at_1", study="photographs_8_epochs", variant=loss) for loss in losses]
+    for method, shots in (("nearest neighbour", "all"), ("gallery", "all"), ("gallery", "5")):
+        expected += [of_images("accuracy", loss=loss, method=method, shots=shots) for loss in losses]
+    for method in ("gallery", "logistic regression", "weighted neighbours"):
+        expected.append(of_images("ece", loss="proxy_nca", method=method, shots="all"))
+    why = README.partition("## Why")[2].partition("\n## ")[0]
+    assert re.findall(r"\d+\.\d \[\d+\.\d, \d+\.\d\]", why) == expected
