@@ -108,9 +108,11 @@ def compose(name_or_path: str, overrides: Sequence[str] = ()) -> Composed:
     command_line = [_parse_override(text) for text in overrides]
     loss = _variants([*experiments, *command_line])["loss"][-1]
     sections_of_loss = [_mapping(sections.get(loss), f"per_loss.{loss}") for sections in per_loss]
-    layers = [*experiments, *sections_of_loss, *command_line]
-    chosen = _variants(layers)
-    composed = Composed(chosen["loss"][-1], *_checked([*_files(chosen), *layers]), **options)
+    chosen = _variants([*experiments, *sections_of_loss, *command_line])
+    # Variants of the command line replace what files say, except for a loss: per_loss changes its file.
+    late = {group: chosen[group][1:] for new in command_line for group in new.get("groups", {}) if group != "loss"}
+    early = [*_files(chosen | {group: ["default"] for group in late}), *experiments, *sections_of_loss]
+    composed = Composed(chosen["loss"][-1], *_checked([*early, *_files(late), *command_line]), **options)
     composed.compare = _read_names("loss", composed.compare)
     check_count("seeds", composed.seeds)
     return composed
@@ -135,7 +137,7 @@ def _variants(layers: Sequence[dict[str, Any]], default: Sequence[str] = ("defau
 
 
 def _files(chosen: dict[str, list[str]]) -> list[dict[str, Any]]:
-    return [{group: load(find_variant(group, name))} for group in GROUPS for name in chosen[group]]
+    return [{group: load(find_variant(group, name))} for group, names in chosen.items() for name in names]
 
 
 def _read_names(group: str, names: Any) -> list[str]:

@@ -1,5 +1,6 @@
 """A finished run as objects: model, transform and loss with the weights of the best epoch."""
 
+import copy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -51,11 +52,13 @@ def load_run(folder: str | Path) -> LoadedRun:
     parts = build_best(parse_saved((folder / "config.yaml").read_text(), str(folder)), folder)
     for module in parts.modules().values():
         module.eval()
+    trunk: Any = copy.copy(parts.trunk)  # the same weights
+    trunk.takes_maps = False  # images, also where items of the run's data are stored maps of them
     return LoadedRun(
-        **parts.modules(),
+        **parts.modules() | {"trunk": trunk},
         transform=(parts.data.test_images or parts.data.test).transform,
         class_names=parts.data.train.class_names,
-        inference_model=InferenceModel(parts.trunk, parts.embedder, data_device=parts.device),
+        inference_model=InferenceModel(trunk, parts.embedder, data_device=parts.device),
         parts=parts,
     )
 
@@ -67,7 +70,6 @@ def export(folder: Path, target: Path) -> tuple[tuple[int, ...], str]:
     Returns the shape of an input, and how images become inputs, in words.
     """
     run = load_run(folder)
-    run.trunk.takes_maps = False  # type: ignore[assignment]  # of trunks with a frozen part: whole images
     image = (run.parts.data.test_images or run.parts.data.test)[0][0]
     model, batch = nn.Sequential(run.trunk, run.embedder), torch.stack([image, image])
     model.cpu().to(memory_format=torch.contiguous_format)  # torch.export warns about weights in other formats

@@ -79,6 +79,12 @@ def test_defaults_then_variants_then_experiment_then_command_line(overrides, exp
     assert {key: OmegaConf.select(values, key) for key in expected} == expected
 
 
+def test_a_variant_of_the_command_line_comes_after_the_experiments_sections(write):
+    experiment = write("groups: {model: conv_net}\nmodel: {trunk: {ConvNet: {width: 8}}, head_scale: 2}")
+    model = compose(experiment, ["model.embedding_size=32", "model=resnet50"]).config.model
+    assert (list(model.trunk), model.head_scale, model.embedding_size) == (["TimmTrunk"], 2, 32)
+
+
 @pytest.mark.parametrize(
     ("overrides", "loss"),
     [
