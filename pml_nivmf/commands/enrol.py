@@ -27,7 +27,7 @@ def enrol(options: argparse.Namespace) -> None:
     "identify",
     argument("gallery", metavar="GALLERY", type=existing, help="a file that `pml-nivmf enrol` has written"),
     argument("images", nargs="+", metavar="IMAGE", type=existing, help="images, folders, or an .npz with `embeddings`"),
-    argument("--precision", type=float, default=0.95, help="share of right answers (default: %(default)s)"),
+    argument("--precision", type=float, default=0.95, help="share of right answers to aim at (default: %(default)s)"),
     argument("--run", dest="run_dir", metavar="RUN", help="the run of the model, if its folder has moved"),
     argument("--html", metavar="FILE", help="write a page of queries beside the images that support them"),
     argument("--csv", metavar="FILE", help="write a table"),
@@ -57,6 +57,7 @@ def identify(options: argparse.Namespace) -> None:
     print(f"{given} of {len(answers)} answered with --precision {options.precision}; a lower one answers more")
     if options.csv:
         write_text(Path(options.csv), table.getvalue())
+        print(options.csv)
     if options.html:
         print(write_sheet(answers, Path(options.html)))
 

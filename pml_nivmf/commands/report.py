@@ -92,8 +92,7 @@ def draw_figures(options: argparse.Namespace) -> None:
 
 
 @command(
-    "results",
-    argument("--collect", nargs="+", action="extend", default=[], metavar="STUDY", help="folders of runs"),
+    "results", argument("--collect", nargs="+", action="extend", default=[], metavar="STUDY", help="folders of runs")
 )
 def write_results(options: argparse.Namespace) -> None:
     """Write RESULTS.md from results/runs.csv and results/tuned.yaml, and add finished runs to these."""

@@ -27,6 +27,7 @@ def train(options: argparse.Namespace) -> None:
     """Train on your own images, a folder with one folder per class: ProxyAnchor beside PANC + EL-nivMF, then a report.
 
     Short for `compare own_images dataset.ImageFolder.root=FOLDER`; results go to runs/ under the folder's name.
+    The same command continues what was interrupted.
     """
     paths = {"dataset.ImageFolder.root": options.folder.resolve()}
     paths |= {"model.trunk.TimmTrunk.weights_file": options.weights} if options.weights else {}
@@ -39,7 +40,7 @@ def train(options: argparse.Namespace) -> None:
     "run",
     argument("experiment", nargs="?", help="a name from `pml-nivmf list`, or the path of a YAML file"),
     OVERRIDES,
-    argument("--resume", metavar="RUN_DIR", help="continue a run; general.epochs=N trains it for longer"),
+    argument("--resume", metavar="RUN_DIR", type=existing, help="continue a run; general.epochs=N trains it longer"),
     argument("--dry-run", action="store_true", help="print the composed configuration and stop"),
     argument("--overwrite", action="store_true", help="start again in a folder that contains a run"),
     PLUGIN,
@@ -61,8 +62,7 @@ def run(options: argparse.Namespace) -> None:
         overrides = [text for text in (options.experiment, *options.overrides) if text]
         if options.dry_run or not all("=" in text for text in overrides):
             raise ValueError("--resume takes its configuration from the run folder: omit the experiment and --dry-run")
-        folder = Path(options.resume)
-        return _execute(lambda: resume(folder, overrides), folder, options.plugin)
+        return _execute(lambda: resume(options.resume, overrides), options.resume, options.plugin)
     if not options.experiment:
         raise ValueError("name an experiment (see `pml-nivmf list`) or a run to --resume")
     composed = config.compose(options.experiment, own_images.fitted(options.experiment, options.overrides))

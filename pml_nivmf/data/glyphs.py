@@ -30,7 +30,7 @@ CHARACTERS = {
             "óôõöøùúûüýþÿĀāĂăĄąĆćĈĉĊċČčĎďđĒēĔĕĖėĘęĚěĜĝĞğĠġĢģĤĥĦħĨĩĪīĬĭĮįİıĲĳĴĵĶķĸĹĺĻļĽľĿŀŁłŃńŅņŇňŉŊŋŌōŎŏŐőŒœŔŕŖŗŘřŚśŜŝŞşŠšŢţŤ"
             "ťŦŧŨũŪūŬŭŮůŰűŲųŴŵŶŷŸŹźŻżŽžſƀƈƐƒƕƙƚƛƞƠơƥƪƫƭƯưƺƻƾǀǁǂǃǼǽǾǿȷɐɑɒɓɔɕɖɗɘəɚɛɜɝɞɟɠɡɢɣɤɥɦɧɨɩɪɫɬɭɮɯɰɱɲɳɴɵɶɷɸɹɺɻɼɽɾɿʀʁʂʃʄʅʆʇ"
             "ʈʉʊʋʌʍʎʏʐʑʒʓʔʕʖʗʘʙʚʛʜʝʞʟʠʡʢʣʤʥʦʧʨ"
-        ),
+        )
     },
     "test": {
         FONTS: (
@@ -49,11 +49,7 @@ ROTATION, SHEAR, SCALE, SHIFT = 0.14, 0.12, 0.1, 0.05  # ± radians, slope, shar
 
 
 def Glyphs(  # noqa: N802  named like a class in configs
-    size: int = 32,
-    instances: int = 16,
-    shift: int = 2,
-    validation_share: float = 0.25,
-    seed: int = 0,
+    size: int = 32, instances: int = 16, shift: int = 2, validation_share: float = 0.25, seed: int = 0
 ) -> DataSplits:
     """369 Latin letters and digits for training and validation, 187 unseen Greek and Cyrillic letters for testing.
 

@@ -40,11 +40,7 @@ class NonIsotropicVonMisesFisher(Distribution):
     support = unit_vector
 
     def __init__(
-        self,
-        loc: Tensor,
-        concentration: Tensor,
-        normalizer: str = "exact",
-        validate_args: bool | None = None,
+        self, loc: Tensor, concentration: Tensor, normalizer: str = "exact", validate_args: bool | None = None
     ):
         check_option("normalizer", normalizer, NORMALIZERS)
         concentration = torch.as_tensor(concentration, device=loc.device)

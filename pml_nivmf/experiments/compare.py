@@ -143,8 +143,7 @@ def run_jobs(jobs: Sequence[Job], workers: int, plugins: Sequence[str] = (), ove
 
         def show() -> None:
             bar.update(sum(job.epochs for job in jobs) - bar.n)
-            trained = [job for job in pending if job.epochs == job.config.general.epochs]
-            bar.set_postfix_str(f"{len(trained)} runs being tested" if trained else "")
+            bar.set_postfix(testing=sum(job.epochs == job.config.general.epochs for job in pending))
             for job in pending[:]:
                 if summary := job.summary:
                     pending.remove(job)
@@ -202,6 +201,7 @@ def in_processes(
 
 def _prepare_worker(plugins: Sequence[str]) -> None:
     threading.Thread(target=_end_with_parent, daemon=True).start()
+    tqdm.set_lock(threading.RLock())  # its own is a semaphore, which a terminated worker would leak
     sys.stdout = sys.stderr = io.StringIO()  # lines and bars of each run: the command has one bar for all
     torch.set_num_threads(1)
     registry.load_plugins(plugins)

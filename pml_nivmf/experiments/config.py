@@ -109,7 +109,7 @@ def compose(name_or_path: str, overrides: Sequence[str] = ()) -> Composed:
     loss = _variants([*experiments, *command_line])["loss"][-1]
     sections_of_loss = [_mapping(sections.get(loss), f"per_loss.{loss}") for sections in per_loss]
     chosen = _variants([*experiments, *sections_of_loss, *command_line])
-    # Variants of the command line replace what files say, except for a loss: per_loss changes its file.
+    # Variants of the command line replace what files say, but per_loss changes a loss.
     late = {group: chosen[group][1:] for new in command_line for group in new.get("groups", {}) if group != "loss"}
     early = [*_files(chosen | {group: ["default"] for group in late}), *experiments, *sections_of_loss]
     composed = Composed(chosen["loss"][-1], *_checked([*early, *_files(late), *command_line]), **options)

@@ -114,9 +114,6 @@ def _read(kind: str, config: Any, path: str) -> tuple[str, dict[str, Any], str]:
     """The class name, the arguments and their path in the configuration, all checked except for nested objects."""
     if kind == "dataset" and isinstance(config, dict):
         config = {key: value for key, value in config.items() if key not in ("splits", "split")}  # see `schema`
-    if isinstance(config, dict) and len(classes := [key for key in config if key[0].isupper()]) == 1 < len(config):
-        misplaced = next(key for key in config if key not in classes)
-        raise ConfigError(f"unknown key '{path}.{misplaced}': did you mean '{path}.{classes[0]}.{misplaced}'?")
     if not isinstance(config, dict) or len(config) != 1:
         raise ConfigError(f"{path} must name one {kind}, {{ClassName: {{…}}}}, got {config!r}")
     ((name, arguments),) = config.items()

@@ -117,8 +117,8 @@ class _Run:
     def _line(self, row: dict[str, Any]) -> str:
         select = self.config.evaluation.select
         values = [f"{name} {value:.4g}" for name, value in row.items() if name.endswith(("train_loss", select))]
-        best = " (best)" if self.progress.best_epoch == row["epoch"] else ""
-        return f"epoch {row['epoch']}/{self.config.general.epochs}: {', '.join(values)}{best}"
+        chosen = self.config.evaluation.select_on != "last" and self.progress.best_epoch == row["epoch"]
+        return f"epoch {row['epoch']}/{self.config.general.epochs}: {', '.join(values)}{' (best)' * chosen}"
 
     def _update_best(self, row: dict[str, Any]) -> None:
         """Keep the weights of the best score, or of every epoch if the last one is tested."""

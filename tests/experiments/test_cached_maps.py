@@ -60,10 +60,10 @@ def test_maps_replace_images(config, tmp_path, capfd):
     loaded = load_run(tmp_path / "run")
     batch = torch.stack([loaded.parts.data.test_images[index][0] for index in range(3)])
     exported = torch.export.load(tmp_path / "model.pt").module()
-    with torch.no_grad():
-        embeddings = loaded.embedder(loaded.trunk(batch))  # as README has it
-        torch.testing.assert_close(loaded.parts.embed(torch.stack([loaded.parts.data.test[index][0] for index in range(3)])), embeddings, rtol=1e-2, atol=1e-2)
-    torch.testing.assert_close(exported(batch), embeddings)
+    maps = torch.stack([loaded.parts.data.test[index][0] for index in range(3)])
+    embeddings = loaded.embedder(loaded.trunk(batch))  # as README has it
+    torch.testing.assert_close(loaded.parts.embed(maps), embeddings, rtol=1e-2, atol=1e-2)
+    torch.testing.assert_close(exported(batch), embeddings, rtol=1e-3, atol=1e-3)
 
 
 def test_without_a_frozen_part_views_of_images_are_stored(config):

@@ -79,6 +79,6 @@ def test_command_line(experiment, tmp_path, capsys, monkeypatch):
     assert "glyphs" in listing
     assert "el_nivmf" in listing
     assert cli.main(["run"]) == 2
-    assert cli.main(["run", "glyphs", "--resume", "x"]) == 2
+    assert cli.main(["run", "glyphs", "--resume", str(tmp_path)]) == 2
     with pytest.raises(SystemExit):
         cli.main(["run", experiment, "--dry-run", "--no-such-option"])
