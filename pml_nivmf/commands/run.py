@@ -40,7 +40,7 @@ def train(options: argparse.Namespace) -> None:
     "run",
     argument("experiment", nargs="?", help="a name from `pml-nivmf list`, or the path of a YAML file"),
     OVERRIDES,
-    argument("--resume", metavar="RUN_DIR", type=existing, help="continue a run; general.epochs=N trains it longer"),
+    argument("--resume", metavar="RUN", type=existing, help="continue a run; general.epochs=N trains it longer"),
     argument("--dry-run", action="store_true", help="print the composed configuration and stop"),
     argument("--overwrite", action="store_true", help="start again in a folder that contains a run"),
     PLUGIN,
