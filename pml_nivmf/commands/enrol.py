@@ -54,7 +54,8 @@ def identify(options: argparse.Namespace) -> None:
         values = ["" if answer.label is None else label, answer.refusal, *map("{:.4f}".format, answer[1:3])]
         rows.writerow([name, *values, answer.best, "; ".join(names)])
     given = sum(answer.label is not None for answer in answers.values())
-    print(f"{given} of {len(answers)} answered with --precision {options.precision}; a lower one answers more")
+    hint = "; a lower one answers more" * (given < len(answers))
+    print(f"{given} of {len(answers)} answered with --precision {options.precision}{hint}")
     if options.csv:
         write_text(Path(options.csv), table.getvalue())
         print(options.csv)
@@ -72,7 +73,7 @@ def export_model(options: argparse.Namespace) -> None:
     """Write the model of a finished run as one file that runs without this package: images to raw embeddings.
 
     In Python: torch.export.load("model.pt2").module()(images), with images (batch, channels, height, width) of the size
-    that the run was tested with and any batch size. The embeddings are not normalised: their norms are certainties.
+    that the run was tested with and any batch size. The embeddings are not normalised.
     """
     from ..experiments.load import export
 

@@ -81,9 +81,10 @@ def hold_out_classes(
     classes = torch.unique(labels)
     count = max(MINIMUM_CLASSES, round(share * len(classes)))
     if len(classes) - count < keep:
+        least = MINIMUM_CLASSES + keep
+        remedy = "lower it" if len(classes) >= least else f"at least {least} classes are needed"
         raise ValueError(
-            f"{name}={share} holds out {count} of {len(classes)} classes (at least {MINIMUM_CLASSES}), but {keep} must "
-            "remain: lower it or add classes"
+            f"{name}={share} holds out {count} of {len(classes)} classes, but {keep} must remain: {remedy}"
         )
     order = torch.randperm(len(classes), generator=torch.Generator().manual_seed(seed))
     return torch.isin(labels, classes[order[:count]])

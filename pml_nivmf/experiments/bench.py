@@ -77,10 +77,7 @@ def softmaxes_at(shape: Shape) -> dict[str, LossFactory]:
 
 
 def run(shapes: Sequence[Shape], rounds: int, device: torch.device, many_classes: bool = False) -> list[Row]:
-    """Measure every loss at every shape or, for many classes, every softmax of EL-nivMF.
-
-    `ratio` is the time over that of ProxyAnchorLoss.
-    """
+    """Measure every loss or, for many classes, every softmax of EL-nivMF; `ratio`: to the time of ProxyAnchorLoss."""
     # Once 28 MB were freed, glibc keeps freed memory, as in a training. Otherwise page faults dominate some losses.
     torch.ones(7_000_000)
     rows: list[Row] = []
@@ -161,10 +158,7 @@ def peak_megabytes(step: Step, device: torch.device) -> float:
 
 
 def run_gallery(size: Sequence[int], rounds: int) -> list[Row]:
-    """Seconds of a gallery's steps; those of its answers beside faiss's plain search for nearest neighbours.
-
-    size: images, classes, dimensions.
-    """
+    """Seconds of the steps of a gallery of `size`, (images, classes, dimensions); answers beside faiss's search."""
     import faiss
 
     images, classes, dimensions = size

@@ -113,8 +113,7 @@ def pick_device(name: str) -> torch.device:
     try:
         torch.zeros(1, device=name).item()
     except (RuntimeError, NotImplementedError, AssertionError) as error:
-        reason = str(error).splitlines()[0]
-        remedy = "use auto, cpu, cuda or cuda:N"
+        reason, remedy = str(error).splitlines()[0], "use auto, cpu, cuda or cuda:N"
         raise ConfigError(f"general.device: torch cannot use {name!r} here ({reason}); {remedy}") from error
     return torch.device(name)
 

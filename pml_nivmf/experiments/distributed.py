@@ -76,7 +76,6 @@ def device_of_rank(device: torch.device) -> torch.device:
 
 
 def _local_rank() -> int:
-    """Return the number of this process on its machine."""
     return int(os.environ.get("LOCAL_RANK", rank()))
 
 
@@ -135,9 +134,8 @@ def averaged(module: nn.Module, device: torch.device) -> nn.Module:
 
 def synchronised(trunk: nn.Module, device: torch.device) -> nn.Module:
     """Let batch norms use the statistics of all ranks' images; on CPUs torch supports only those of each rank."""
-    if world() == 1 or device.type != "cuda":
-        return trunk
-    return convert_sync_batchnorm(trunk)  # torch's would drop the activations inside timm's batch norms
+    is_needed = world() > 1 and device.type == "cuda"
+    return convert_sync_batchnorm(trunk) if is_needed else trunk  # torch's would drop activations inside timm's
 
 
 def joined(loss: nn.Module, miner: Any) -> tuple[nn.Module, Any]:

@@ -22,12 +22,14 @@ def short_override(text: str) -> str:
 
 
 def results_folder(folder: str | None, name_or_path: str, overrides: Sequence[str], *parents: str) -> Path:
-    """FOLDER/NAME or, without a folder, runs/NAME-OVERRIDES, such as runs/glyphs-epochs-3."""
+    """FOLDER/NAME or, without it, runs/NAME-OVERRIDES, such as runs/glyphs-epochs-3; own images by their folder."""
+    roots = [short_override(text) for text in overrides if text.startswith("dataset.ImageFolder.root=")]
+    name = roots[-1] if roots and name_or_path == "own_images" else experiment_name(name_or_path)
     if folder:
-        return Path(folder) / experiment_name(name_or_path)
+        return Path(folder) / name
     changed = [text for text in overrides if text.partition("=")[0] not in ("loss", "general.seed", *MACHINE)]
-    name = "-".join([experiment_name(name_or_path), *map(short_override, sorted(changed))])
-    return Path("runs", *parents) / name.removeprefix("own_images-")  # the name of the images' folder follows
+    words = [name, *(word for word in map(short_override, sorted(changed)) if word != name)]
+    return Path("runs", *parents) / "-".join(words)
 
 
 def check_run(folder: Path) -> None:

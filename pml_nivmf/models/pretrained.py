@@ -171,8 +171,8 @@ def _download_errors(trunk: str, name: str) -> Iterator[None]:
         yield
     except OSError as error:
         raise OSError(
-            f"cannot download the pretrained weights of {name} ({error}): use pretrained=False "
-            f"(model.trunk.{trunk}.pretrained=false in a configuration), or weights_file=… with a local copy"
+            f"cannot download the pretrained weights of {name} ({error}): use pretrained=False, or weights_file=PATH "
+            f"(in a configuration model.trunk.{trunk}.pretrained=false, or model.trunk.{trunk}.weights_file=PATH)"
         ) from error
 
 

@@ -27,10 +27,9 @@ _TITLES = {
     "aurc(.*)": "AURC ({})",
     "excess_aurc(.*)": "E-AURC ({})",
     r"recall_at_coverage_(\d+)(.*)": "R@1 at {}% ({})",
-    r"gallery_(\d+)_shot_(.+)": "{1}, {0} shots",
 }
 _SHOWN_METRICS = 3  # fit in a terminal of 80 columns
-_SHOWN_OF_GALLERIES = ("nearest_neighbour", "accuracy", "ece")
+_OF_GALLERIES = ("nearest_neighbour", "accuracy", "ece", "nll", "auroc", "accuracy_at_coverage_80")
 CHOSEN_ON_TEST = "epoch chosen on test classes, as in the paper"
 _SCORES = {"": "norm", "_similarity": "similarity", "_ppk": "PPK", "nll": "NLL", "ece": "ECE", "auroc": "AUROC"}
 _SCORES |= {"accuracy": "gallery", "accuracy_at_coverage_80": "at 80%", "nearest_neighbour": "nearest neighbour"}
@@ -176,9 +175,15 @@ def print_tables(title: str, rows: Sequence[Row]) -> None:
     if (best := best_losses(rows, metrics[0])) and len(rows) > 1:
         note = noise_note({row.loss: row.metrics[metrics[0]] for row in rows if metrics[0] in row.metrics}, best)
         print(f"Best {short_name(metrics[0])}: {', '.join(best)}. {note}")
-    for shots in sorted({int(metric.split("_")[1]) for metric in metrics if metric.startswith("gallery_")}):
-        titles = {f"gallery_{shots}_shot_{name}": _SCORES[name] for name in _SHOWN_OF_GALLERIES}
-        _print_table(f"test classes enrolled with {shots} images each", rows, titles)
+    for title, columns in gallery_tables(metrics).items():
+        _print_table(title, rows, dict([*columns.items()][:_SHOWN_METRICS]))
+
+
+def gallery_tables(metrics: Sequence[str]) -> dict[str, dict[str, str]]:
+    """{title: {metric: title of its column}} for each number of images that galleries were measured with."""
+    counts = sorted({int(metric.split("_")[1]) for metric in metrics if metric.startswith("gallery_")})
+    title = "Test classes enrolled with at most {} images each"
+    return {title.format(n): {f"gallery_{n}_shot_{name}": _SCORES[name] for name in _OF_GALLERIES} for n in counts}
 
 
 def _print_table(title: str, rows: Sequence[Row], metrics: Mapping[str, str]) -> None:
@@ -221,16 +226,17 @@ class Column(NamedTuple):
 
 def as_view(groups: Sequence[Group], columns: Sequence[Column]) -> dict[str, Any]:
     """What the table macro of the templates needs; columns without any number are dropped."""
-    rows = [Row(g.name, len(g.runs), {c.path: _estimate(g, c) for c in columns}, math.nan) for g in groups]
+    rows = []
+    for group in groups:
+        found = {c.path: [lookup(run.summary, c.path) for run in group.runs] for c in columns}
+        estimates = {c.path: Estimate.of(found[c.path], c.percent) for c in columns}
+        rows.append(Row(group.name, len(group.runs), estimates, math.nan))
     best = {column.path: best_losses(rows, column.path) for column in columns}
     shown = [column for column in columns if best[column.path]]
+    of_one_seed = {path for row in rows for path, e in row.metrics.items() if row.seeds > 1 and e.half_width is None}
     return {
         "rows": rows,
         "columns": shown,
         "groups": [(title, len(list(members))) for title, members in groupby(shown, key=lambda column: column.group)],
-        "best": {c.path: best[c.path] for c in shown if c.ranked and len(rows) > 1},
+        "best": {c.path: best[c.path] for c in shown if c.ranked and len(rows) > 1 and c.path not in of_one_seed},
     }
-
-
-def _estimate(group: Group, column: Column) -> Estimate:
-    return Estimate.of([lookup(run.summary, column.path) for run in group.runs], column.percent)

@@ -56,8 +56,7 @@ def view(runs: RunSet) -> dict[str, Any]:
 def _main_metric(rows: Sequence[Row]) -> dict[str, Any]:
     """The most important metric, usually R@1; its estimates, and the best."""
     metric = ordered_metrics(rows)[0]
-    estimates = {row.loss: row.metrics[metric] for row in rows if metric in row.metrics}
-    estimates = {name: estimate for name, estimate in estimates.items() if not math.isnan(estimate.mean)}
+    estimates = {row.loss: e for row in rows if (e := row.metrics.get(metric)) and not math.isnan(e.mean)}
     return {"metric": metric, "estimates": estimates, "best": best_losses(rows, metric)}
 
 

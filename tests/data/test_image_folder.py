@@ -59,7 +59,7 @@ def test_missing_folders_and_classes(tmp_path):
         with pytest.raises(FileNotFoundError, match=f"{root} must be a folder that contains one folder of images"):
             ImageFolder(root)
     class_folders(tmp_path, NAMES[:5])
-    with pytest.raises(ValueError, match=r"test_share=0\.5 holds out 2 of 5 classes .* but 4 must remain"):
+    with pytest.raises(ValueError, match=r"test_share=0\.5 holds out 2 of 5 classes, but 4 must remain: at least 6"):
         ImageFolder(tmp_path)
     class_folders(tmp_path / "both" / "train", NAMES[:5])
     class_folders(tmp_path / "both" / "test", NAMES[5:6])

@@ -43,8 +43,10 @@ def test_a_seed_holds_out_the_classes_that_results_were_computed_with(seed, clas
 
 
 def test_too_few_classes_and_invalid_arguments():
-    with pytest.raises(ValueError, match=r"holds out 2 of 3 classes .* but 2 must remain"):
+    with pytest.raises(ValueError, match="holds out 2 of 3 classes, but 2 must remain: at least 4 classes are needed"):
         hold_out_classes(torch.tensor([0, 1, 2]), 0.25, seed=0)
+    with pytest.raises(ValueError, match=r"=0\.9 holds out 4 of 4 classes, but 2 must remain: lower it"):
+        hold_out_classes(torch.arange(4), 0.9, seed=0)
     with pytest.raises(ValueError, match="seed must be an integer of at least 0, got -1"):
         hold_out_classes(LABELS, 0.25, seed=-1)
     for share in (1.5, -0.1, float("nan")):

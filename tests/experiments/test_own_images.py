@@ -1,6 +1,7 @@
 """`pml-nivmf train FOLDER` fits its settings to any folder of images."""
 
 import json
+from pathlib import Path
 
 import pytest
 import torch
@@ -11,6 +12,7 @@ from pml_nivmf import cli
 from pml_nivmf.data.images import ImagePaths
 from pml_nivmf.experiments import own_images, registry
 from pml_nivmf.experiments.config import ConfigError, compose
+from pml_nivmf.experiments.folders import results_folder
 
 from ..data.fakes import write_image
 
@@ -91,8 +93,17 @@ def test_a_folder_of_four_classes_becomes_a_report(tmp_path, monkeypatch, capfd,
         "proxy_anchor",
         "panc_el_nivmf",
     ]
+    assert "Test classes enrolled with at most 5 images each" in out
     page = (results / "report.html").read_text()
+    assert "Test classes enrolled with at most 5 images each" in page
     assert sum(f">Klasse {number} ü<" in page for number in range(4)) == 2, "the test classes"
+
+
+def test_results_have_the_name_of_the_images_folder_also_below_dir():
+    overrides = ["dataset.ImageFolder.crop_size=32", 'dataset.ImageFolder.root="data/Fotos 猫"']
+    assert results_folder("out", "own_images", overrides) == Path("out/Fotos_猫")
+    assert results_folder(None, "own_images", overrides) == Path("runs/Fotos_猫-crop_size-32")
+    assert results_folder("out", "table1/cub", overrides) == Path("out/table1/cub")
 
 
 def test_an_error_in_a_loader_s_worker_is_one_line_that_names_the_file(tmp_path, capsys):

@@ -166,7 +166,7 @@ def test_the_libraries_download_and_a_failure_says_what_to_do(monkeypatch, build
     monkeypatch.setattr(timm, "create_model", offline)
     monkeypatch.setattr(torchvision_models, "get_model", offline)
     monkeypatch.setattr(urllib.request, "urlopen", lambda *_, **__: None)
-    message = r"no route.*use pretrained=False \(model\.trunk\.\w+Trunk\.pretrained=false in .*, or weights_file"
+    message = r"no route.*model\.trunk\.\w+Trunk\.pretrained=false, or model\.trunk\.\w+Trunk\.weights_file=PATH"
     with pytest.raises(OSError, match=message):
         build()
 

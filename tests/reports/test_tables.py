@@ -1,6 +1,7 @@
 """Result tables: intervals as in SciPy, the best in bold, dashes for missing values."""
 
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -67,6 +68,19 @@ def test_titles(name, title):
     assert tables.short_name(name) == title
 
 
+def test_a_mean_that_rests_on_one_of_several_seeds_is_not_bold():
+    column = tables.Column("test.auroc", "AUROC")
+
+    def best(*scores):
+        values = {"first": [0.5, 0.6], "second": scores}
+        runs = {name: [SimpleNamespace(summary={"test": {"auroc": v}}) for v in of] for name, of in values.items()}
+        return tables.as_view([SimpleNamespace(name=name, runs=of) for name, of in runs.items()], [column])["best"]
+
+    assert best(0.9, 0.8) == {"test.auroc": ["second"]}
+    assert best(0.9, None) == {}
+    assert best(0.9) == {"test.auroc": ["second"]}, "one seed was all there is"
+
+
 def test_intervals_of_percentages_end_at_0_and_100():
     assert tables.Estimate.of([0.9, 0.99]).parts(1)[1] == "[37.3, 100.0]"
     assert tables.Estimate.of([0.0, 0.1]).parts(1)[1] == "[0.0, 68.5]"
@@ -81,7 +95,7 @@ def test_the_terminal_says_what_may_be_noise_and_shows_galleries(capsys):
     first, _, second = capsys.readouterr().out.partition("Best R@1: best. Overlapping intervals, so the order is ")
     assert "85.00" in first
     assert second.startswith("uncertain: close.")
-    assert "test classes enrolled with 5 images each" in second
+    assert "Test classes enrolled with at most 5 images each" in second
     assert "40.00 ± 0.00" in second
     tables.print_tables("trial", tables.summarise(runs[::2]))
     assert "With a single seed there is no interval" in capsys.readouterr().out
