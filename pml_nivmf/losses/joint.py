@@ -23,7 +23,7 @@ class JointProxyLoss(BaseMetricLossFunction):
     Args:
         probabilistic: one of this package's proxy losses.
         guidance: a PML loss with `.proxies` of the same shape, such as ProxyAnchorLoss or ProxyNCALoss.
-        weight: ω ≥ 0. The best one varies: 0.1 to 0.3 with a pretrained trunk that learns, 0.03 to 30 elsewhere.
+        weight: ω ≥ 0. The best one varies: 0.1 to 3 with a pretrained trunk that learns, 0.03 to 30 elsewhere.
         gather_guidance: in a distributed training, the guidance loss sees the images of all ranks, for losses that
             couple them, such as ProxyAnchorLoss; the probabilistic loss sees those of its rank. Wrap the joint loss in
             DistributedDataParallel. With a miner, use `GatheredLoss` and `GatheredMiner` instead.
