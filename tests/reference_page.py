@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
 
-from pml_nivmf import data, distances, distributions, functional, inference, losses, metrics, models
+from pml_nivmf import data, distances, distributions, experiments, functional, inference, losses, metrics, models
 
 PAGE = Path(__file__).parents[1] / "pml_nivmf" / "REFERENCE.md"
 SECTIONS: dict[str, ModuleType] = {
@@ -18,6 +18,7 @@ SECTIONS: dict[str, ModuleType] = {
     "Metrics": metrics,
     "Data sets": data,
     "Models": models,
+    "Trained runs": experiments,
 }
 INTRODUCTION = """\
 # Reference

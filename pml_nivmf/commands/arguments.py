@@ -26,10 +26,6 @@ def argument(*names: str, **options: Any) -> Argument:
     return names, options
 
 
-def names(text: str) -> list[str]:
-    return text.split(",")
-
-
 def count(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"must be an integer of at least 1, got {text!r}")
@@ -43,7 +39,7 @@ def existing(text: str) -> Path:
 
 
 def counts(text: str) -> list[int]:
-    return [count(part) for part in names(text)]
+    return [count(part) for part in text.split(",")]
 
 
 # `cli` loads these files before it calls the command.
@@ -53,8 +49,8 @@ PLUGIN = argument(
 OVERRIDES = argument("overrides", nargs="*", metavar="key=value", help="changes to the configuration")
 # Of commands that run several losses in parallel.
 PARALLEL = (
-    argument("--losses", type=names, default=[], help="variants or YAML files (default: the experiment's)"),
-    argument("--dir", metavar="FOLDER", help="runs and tables go to FOLDER/NAME (default: runs/NAME-…)"),
+    argument("--losses", type=lambda text: text.split(","), default=[], help="variants, files (default: experiment's)"),
+    argument("--dir", metavar="FOLDER", help="go to FOLDER/NAME (default: runs/NAME-…; sweeps: runs/sweeps/NAME-…)"),
     argument("--jobs", type=count, default=os.cpu_count(), help="runs at a time (default: number of cores)"),
     argument("--dry-run", action="store_true", help="print what would run and stop"),
     argument("--overwrite", action="store_true", help="run again what is in the folder"),

@@ -27,7 +27,7 @@ def enrol(options: argparse.Namespace) -> None:
     "identify",
     argument("gallery", metavar="GALLERY", type=existing, help="a file that `pml-nivmf enrol` has written"),
     argument("images", nargs="+", metavar="IMAGE", type=existing, help="images, folders, or an .npz with `embeddings`"),
-    argument("--precision", type=float, default=0.95, help="share of right answers to aim at (default: %(default)s)"),
+    argument("--precision", type=float, default=0.95, help="share of right answers, for enrolled classes"),
     argument("--run", dest="run_dir", metavar="RUN", help="the run of the model, if its folder has moved"),
     argument("--html", metavar="FILE", help="write a page of queries beside the images that support them"),
     argument("--csv", metavar="FILE", help="write a table"),
@@ -53,9 +53,9 @@ def identify(options: argparse.Namespace) -> None:
         print(f"{name}: {label}, {answer.probability:.0%} (enrolled: {answer.known:.0%}), by {by}")
         values = ["" if answer.label is None else label, answer.refusal, *map("{:.4f}".format, answer[1:3])]
         rows.writerow([name, *values, answer.best, "; ".join(names)])
-    given = sum(answer.label is not None for answer in answers.values())
-    hint = "; a lower one answers more" * (given < len(answers))
-    print(f"{given} of {len(answers)} answered with --precision {options.precision}{hint}")
+    refusals = [answer.refusal for answer in answers.values() if answer.refusal]
+    hint = "; a lower one answers more" * ("too uncertain" in refusals)
+    print(f"{len(answers) - len(refusals)} of {len(answers)} answered with --precision {options.precision}{hint}")
     if options.csv:
         write_text(Path(options.csv), table.getvalue())
         print(options.csv)

@@ -26,7 +26,7 @@ _SEVERAL = (
 def train(options: argparse.Namespace) -> None:
     """Train on your own images, a folder with one folder per class: ProxyAnchor beside PANC + EL-nivMF, then a report.
 
-    Short for `compare own_images dataset.ImageFolder.root=FOLDER`; results go to runs/ under the folder's name.
+    Short for `compare own_images dataset.ImageFolder.root=FOLDER`; results: runs/NAME-…, after folder and overrides.
     The same command continues what was interrupted.
     """
     paths = {"dataset.ImageFolder.root": options.folder.resolve()}
@@ -94,7 +94,7 @@ def _execute(work: Callable[[], dict[str, Any]], folder: Path, plugins: Sequence
 def _show(summary: dict[str, Any], folder: Path) -> None:
     for name, value in summary.get("test", {}).items():  # a sweep's trials have none
         print(f"test {name:<32} " + ("undefined" if value is None else f"{value:.4f}"))
-    print(f"best epoch {summary['best_epoch']} by {summary['selected_by']}, run folder {folder}")
+    print(f"best epoch {summary['best_epoch']} ({summary['selected_by']}), run folder {folder}")
 
 
 @command("compare", argument("overrides", nargs="+", metavar="NAME", help="experiments, and overrides"), *_SEVERAL)

@@ -3,7 +3,9 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .load import load_run as load_run
+    from .load import load_run
+
+__all__ = ["load_run"]
 
 
 def __getattr__(name: str) -> Any:

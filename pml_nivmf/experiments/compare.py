@@ -109,6 +109,7 @@ def compose_loss(experiment: str, loss: str, overrides: Sequence[str], seed: int
     """The checked configuration of one run with this loss."""
     placement = [f"general.seed={seed}", f"general.run_dir={json.dumps(str(folder), ensure_ascii=False)}"]
     composed = compose(experiment, [*overrides, *placement, f"loss={loss}"])
+    composed.config.general.threads = composed.config.general.threads or 1  # that of a worker: the run can be repeated
     check_objects(composed)
     chosen, expected = next(iter(composed.config.loss)), loss_class(loss)
     if chosen != expected:
@@ -132,7 +133,7 @@ def run_jobs(jobs: Sequence[Job], workers: int, plugins: Sequence[str] = (), ove
             remedy = "choose another --dir, or pass --overwrite"
             raise ConfigError(f"{job.folder} contains a run with another {', '.join(changed)}: {remedy}")
     pending = [job for job in jobs if overwrite or not job.summary]
-    print(f"{len(jobs)} runs, {workers} at a time: {', '.join(dict.fromkeys(job.label for job in jobs))}")
+    print(f"{len(jobs)} run(s), {workers} at a time: {', '.join(dict.fromkeys(job.label for job in jobs))}")
     if reused := len(jobs) - len(pending):
         print(f"{reused} of {len(jobs)} runs are finished and reused; --overwrite runs them again")
     if pending and "ImageFolder" in pending[0].config.dataset:

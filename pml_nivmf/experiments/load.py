@@ -21,11 +21,7 @@ from .folders import check_run
 
 @dataclass(frozen=True, repr=False)
 class LoadedRun:
-    """What `load_run` returns.
-
-    trunk, embedder, loss: modules in evaluation mode. transform: from an image to an input of the trunk, as for test
-    images. class_names: of the training classes, or None. inference_model: PML's, of trunk and embedder, for images.
-    """
+    """What `load_run` returns, and describes."""
 
     trunk: nn.Module
     embedder: nn.Module
@@ -41,12 +37,15 @@ class LoadedRun:
         image = ImagePaths([path])[0]
         if channels == 1:
             image = TF.pil_to_tensor(image.convert("L").resize((width, height)))
-        inputs: Tensor = self.transform(image)
-        return inputs
+        return torch.as_tensor(self.transform(image))
 
 
 def load_run(folder: str | Path) -> LoadedRun:
-    """Load a run from its folder; its data must still be where they were."""
+    """Load a run from its folder; its data must still be where they were.
+
+    The result has trunk, embedder and loss, in evaluation mode; transform, from an image to an input, as for test
+    images; read_image(path); class_names, of the training classes, or None; and PML's inference_model, for images.
+    """
     folder = Path(folder)
     check_run(folder)
     parts = build_best(parse_saved((folder / "config.yaml").read_text(), str(folder)), folder)

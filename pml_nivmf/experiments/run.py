@@ -54,6 +54,7 @@ def resume(folder: Path, overrides: Sequence[str] = ()) -> dict[str, Any]:
     """
     summary = on_first(lambda: _finished_summary(folder))
     if summary is not None and not overrides:
+        on_first(lambda: print(f"{folder} is finished; {_EPOCHS}=N trains it longer"))
         return summary
     with _only_process(folder):
         config, state = on_first(lambda: _reopen(folder, overrides))

@@ -112,6 +112,8 @@ def run_searches(
     folder.mkdir(parents=True, exist_ok=True)
     pairs = [(plan, _begin(plan, storage, overwrite)) for plan in plans]
     work = partial(_run_trial, folder=folder, storage=storage)
+    if finished := sum(len(_result(*pair).trials) for pair in pairs):
+        print(f"{finished} trials are finished and reused; --overwrite runs them again")
     with tqdm(total=sum(plan.trials for plan in plans), unit="trial") as bar:
 
         def missing() -> int:

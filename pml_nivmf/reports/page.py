@@ -52,8 +52,7 @@ def write_sheet(answers: Mapping[str, Any], path: Path) -> Path:
 
     answers: `inference.Answer` by the name of the query, which is a path for images.
     """
-    page = _environment().get_template("sheet.html.j2").render(answers=answers, picture=_picture)
-    write_text(path, page)
+    write_text(path, _environment().get_template("sheet.html.j2").render(answers=answers, picture=_picture))
     return path
 
 

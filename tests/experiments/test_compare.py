@@ -55,6 +55,8 @@ def test_compare_makes_a_table_and_reuses_finished_runs(experiment, tmp_path, ca
     assert re.search(r"proxy_anchor, seed 1: validation_mean_average_precision_at_r 0\.\d+, \d+ s", output)
     assert cli.main(arguments) == 0
     assert "4 of 4 runs are finished and reused" in capsys.readouterr().out
+    saved = (folder / "el_nivmf" / "seed-1" / "config.yaml").read_text()
+    assert "threads: 1\n" in saved, "a run outside of a worker must repeat it"
     assert {path: path.stat().st_mtime_ns for path in folder.rglob("summary.json")} == times
     assert cli.main([*arguments, "general.batch_size=4"]) == 2
     assert "another general.batch_size" in capsys.readouterr().err

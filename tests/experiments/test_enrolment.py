@@ -100,6 +100,9 @@ def test_enrol_and_identify_images(images, tmp_path, capsys):
     answers = ClassGallery.load(gallery).identify(embeddings, precision=0.5)
     assert [row["most_probable"] for row in rows] == [answer.best for answer in answers]
     assert all(f"{query}: " in out for query in queries)
+    refusals = [answer.refusal for answer in answers if answer.refusal]
+    assert f"{2 - len(refusals)} of 2 answered" in out
+    assert ("a lower one answers more" in out) == ("too uncertain" in refusals)
     page = (tmp_path / "sheet.html").read_text()
     assert page.count("<img") == 2 + sum(len(answer.evidence) for answer in answers)
 
@@ -111,6 +114,18 @@ def test_enrol_and_identify_embeddings(images, tmp_path, capsys):
     assert cli.main(["enrol", str(images / "run"), str(tmp_path / "new.npz"), "--to", gallery]) == 0
     assert cli.main(["identify", gallery, str(tmp_path / "new.npz")]) == 0
     assert capsys.readouterr().out.count("new.npz[") == 6
+
+
+def test_a_lower_precision_is_advised_only_where_it_helps(images, tmp_path, capsys):
+    directions = np.eye(8)[:4] + np.random.default_rng(0).normal(scale=0.05, size=(6, 4, 8))
+    np.savez(tmp_path / "new.npz", embeddings=directions[:, :3].reshape(-1, 8), labels=np.array(["a", "b", "c"] * 6))
+    np.savez(tmp_path / "far.npz", embeddings=directions[:, 3])  # of a class that is not enrolled
+    gallery = str(tmp_path / "gallery.safetensors")
+    assert cli.main(["enrol", str(images / "run"), str(tmp_path / "new.npz"), "--to", gallery]) == 0
+    assert cli.main(["identify", gallery, str(tmp_path / "far.npz"), "--precision", "0.01"]) == 0
+    out = capsys.readouterr().out
+    assert out.count("refused as probably not enrolled") == 6
+    assert out.endswith("0 of 6 answered with --precision 0.01\n")
 
 
 @pytest.mark.parametrize(

@@ -137,6 +137,8 @@ def test_a_finished_run_can_be_trained_for_longer(experiment, tmp_path, results,
     assert "epoch 2/" not in output
     assert "epoch 3/5: train_loss" in output
     assert results(tmp_path / "short") == results(tmp_path / "long")
+    assert cli.main(["run", "--resume", str(tmp_path / "short")]) == 0
+    assert "short is finished; general.epochs=N trains it longer" in capsys.readouterr().out
 
 
 def test_a_run_that_is_trained_for_longer_continues_on_the_longer_schedule(experiment, tmp_path):

@@ -138,6 +138,8 @@ def test_trials_may_be_added_but_nothing_else_changed(write, tmp_path, trainings
     assert len(trainings.configs) == 3
     (fewer,) = search(experiment, folder, trials=1)
     assert parameters(fewer) == parameters(first)[:1]
+    printed = capsys.readouterr().out.splitlines()
+    assert [line.split(" trials are finished")[0] for line in printed if "reused" in line] == ["2", "1"]
     write(SWEEP.replace("[8, 64]", "[8, 65]"))
     with pytest.raises(ConfigError, match=r"tiny/proxy_anchor was begun with another sweep\.space.*choose another"):
         search(experiment, folder)

@@ -130,7 +130,7 @@ def test_features(tmp_path, undrawn):
     page = report(comparison(tmp_path / "cars", images=False))
     assert "Images" not in page.texts("h2")
     assert page.text.count("<svg") == 5
-    assert "clean and degraded (as given)" in " ".join(page.texts("caption"))
+    assert "clean and degraded (as given); R@1" in " ".join(page.texts("caption"))
 
 
 def test_different_data_sets(tmp_path, undrawn):
