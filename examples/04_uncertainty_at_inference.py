@@ -4,7 +4,7 @@
 # The norm of an embedding says how certain the model is of what it sees. Here a model retrieves characters it has never
 # seen from blurred queries, ranks its answers by certainty, and refuses those of which too many would be wrong. It runs
 # in seconds on a CPU, with few small images and three epochs. Do not conclude from it how accurate the loss is or how
-# good its certainty is: both change with longer training, other data and the seed.
+# good its certainty is: both change with longer training, other data, the seed and the number of threads.
 
 # %%
 import torch
