@@ -43,7 +43,7 @@ class LoadedRun:
 def load_run(folder: str | Path) -> LoadedRun:
     """Load a run from its folder; its data must still be where they were.
 
-    The result has trunk, embedder and loss, in evaluation mode; transform, from an image to an input, as for test
+    The result has trunk, embedder and loss, in evaluation mode; transform, from an RGB image to an input, as for test
     images; read_image(path); class_names, of the training classes, or None; and PML's inference_model, for images.
     """
     folder = Path(folder)

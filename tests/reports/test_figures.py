@@ -1,6 +1,7 @@
 """Every figure is drawn, labels its axes, and shows its numbers; the files are complete and the same every time."""
 
 import math
+import warnings
 from xml.etree import ElementTree
 
 import matplotlib
@@ -126,6 +127,15 @@ def test_histograms(drawn):
     assert medians == pytest.approx([np.median(CERTAINTY[CORRECT]), np.median(CERTAINTY[~CORRECT])])
     assert "100.0% right" in second.get_title()
     runs.norm_histograms({"unit norms": (np.ones(50), CORRECT[:50])})
+
+
+def test_the_only_wrong_item_is_drawn_though_its_norm_is_the_largest():
+    certainty = np.append(np.linspace(1, 2, 50), 9.0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # numpy's, where nothing lies between the edges
+        (axes,) = panels(runs.norm_histograms({"a": (certainty, certainty < 9)}))
+    assert len(axes.patches) == 2
+    assert np.nanmax(axes.patches[1].get_path().vertices) > 0
 
 
 def test_weights_run_from_0_to_infinity(drawn):

@@ -89,8 +89,8 @@ def norm_histograms(methods: Mapping[str, Scored]) -> Figure:
         for label, chosen, colour, dashes in (("right", correct, RIGHT, "-"), ("wrong", ~correct, WRONG, "--")):
             if chosen.any():
                 style: dict[str, Any] = {"facecolor": (colour, 0.25), "edgecolor": colour, "linestyle": dashes}
-                text = f"{label} (line: median)"
-                axes.hist(certainty[chosen], edges, histtype="stepfilled", density=True, label=text, **style)
+                shown, text = certainty[chosen].clip(edges[0], edges[-1]), f"{label} (line: median)"
+                axes.hist(shown, edges, histtype="stepfilled", density=True, label=text, **style)
                 axes.axvline(float(np.median(certainty[chosen])), color=colour, linestyle=dashes, linewidth=1)
         axes.set_title(f"{name}\n{100 * correct.mean():.1f}% right")
         axes.set_xlabel("embedding norm ‖z‖")
