@@ -38,10 +38,6 @@ def existing(text: str) -> Path:
     return Path(text).expanduser()
 
 
-def counts(text: str) -> list[int]:
-    return [count(part) for part in text.split(",")]
-
-
 # `cli` loads these files before it calls the command.
 PLUGIN = argument(
     "--plugin", action="append", default=[], metavar="FILE.py", help='a file that calls register("loss", MyLoss)'
@@ -49,8 +45,8 @@ PLUGIN = argument(
 OVERRIDES = argument("overrides", nargs="*", metavar="key=value", help="changes to the configuration")
 # Of commands that run several losses in parallel.
 PARALLEL = (
-    argument("--losses", type=lambda text: text.split(","), default=[], help="variants, files (default: experiment's)"),
-    argument("--dir", metavar="FOLDER", help="go to FOLDER/NAME (default: runs/NAME-…; sweeps: runs/sweeps/NAME-…)"),
+    argument("--losses", type=lambda text: text.split(","), default=[], help="names or files (default: experiment's)"),
+    argument("--dir", metavar="FOLDER", help="results: FOLDER/NAME (default: runs/NAME-…, sweeps: runs/sweeps/NAME-…)"),
     argument("--jobs", type=count, default=os.cpu_count(), help="runs at a time (default: number of cores)"),
     argument("--dry-run", action="store_true", help="print what would run and stop"),
     argument("--overwrite", action="store_true", help="run again what is in the folder"),

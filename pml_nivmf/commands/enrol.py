@@ -27,7 +27,7 @@ def enrol(options: argparse.Namespace) -> None:
     "identify",
     argument("gallery", metavar="GALLERY", type=existing, help="a file that `pml-nivmf enrol` has written"),
     argument("images", nargs="+", metavar="IMAGE", type=existing, help="images, folders, or an .npz with `embeddings`"),
-    argument("--precision", type=float, default=0.95, help="share of right answers, for enrolled classes"),
+    argument("--precision", type=float, default=0.95, help="accuracy to aim at, for enrolled classes (default: 0.95)"),
     argument("--run", dest="run_dir", metavar="RUN", help="the run of the model, if its folder has moved"),
     argument("--html", metavar="FILE", help="write a page of queries beside the images that support them"),
     argument("--csv", metavar="FILE", help="write a table"),

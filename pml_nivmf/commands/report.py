@@ -5,9 +5,10 @@ import json
 import os
 from pathlib import Path
 
-from .arguments import argument, command, count, counts
+from .arguments import argument, command, count
 
 _SHAPES = "batch, classes, dimensions, samples; may be repeated (default: three shapes like CUB and SOP)"
+_CLASSES = "measure EL-nivMF at these numbers of classes"
 _SIZES = "images, classes, dimensions: a gallery next to faiss's search instead (default: 1000000 100000 128)"
 
 
@@ -43,7 +44,7 @@ def list_variants(options: argparse.Namespace) -> None:
     "bench",
     argument("--shape", action="append", type=count, nargs=4, metavar=tuple("BCMN"), help=_SHAPES),
     argument("--rounds", type=count, default=20, help="steps; the table has medians (default: 20)"),
-    argument("--classes", type=counts, metavar="C,C,…", help="measure EL-nivMF at these numbers of classes"),
+    argument("--classes", type=lambda text: [*map(count, text.split(","))], metavar="C,C,…", help=_CLASSES),
     argument("--gallery", type=count, nargs="*", metavar="N", help=_SIZES),
     argument("--device", default="cpu", help="cpu, cuda, cuda:1, … (default: cpu)"),
     argument("--json", action="store_true", help="print JSON instead of a table"),

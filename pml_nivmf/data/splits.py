@@ -64,6 +64,7 @@ class DataSplits:
     num_classes: int  # in `train`
     input_shape: tuple[int, ...]  # of one item
     test_degraded: LabelledItems | None = None  # degraded versions of the items of `test`, in the same order
+    degraded_as: str = "as given"  # what they are, in words
     test_images: LabelledItems | None = None  # the images of `test`, where its items are maps of them
 
 

@@ -53,6 +53,7 @@ def with_maps(data: DataSplits, trunk: Any, settings: dict[str, Any]) -> DataSpl
         validation=_stored(data.validation, maps.get("validation", maps["test"])),  # none: there are no such classes
         test=_stored(data.test, maps["test"]),
         test_degraded=_stored(data.test, maps["test_degraded"]),
+        degraded_as="crops of a quarter of the area",
         test_images=data.test,
         input_shape=tuple(maps["train"].shape[2:]),
     )

@@ -133,7 +133,7 @@ def run_jobs(jobs: Sequence[Job], workers: int, plugins: Sequence[str] = (), ove
             remedy = "choose another --dir, or pass --overwrite"
             raise ConfigError(f"{job.folder} contains a run with another {', '.join(changed)}: {remedy}")
     pending = [job for job in jobs if overwrite or not job.summary]
-    print(f"{len(jobs)} run(s), {workers} at a time: {', '.join(dict.fromkeys(job.label for job in jobs))}")
+    print(f"runs: {len(jobs)}, {workers} at a time: {', '.join(dict.fromkeys(job.label for job in jobs))}")
     if reused := len(jobs) - len(pending):
         print(f"{reused} of {len(jobs)} runs are finished and reused; --overwrite runs them again")
     if pending and "ImageFolder" in pending[0].config.dataset:

@@ -101,7 +101,7 @@ def _save(path: Path, arrays: dict[str, np.ndarray]) -> None:
 def _degradation(parts: Parts, embeddings: Tensor, search: "partial[Retrieved]") -> dict[str, Any]:
     """Whether the model is less certain of degraded test items: those of the data, or else degraded images."""
     data: Any = parts.data
-    indices, kinds = np.arange(len(data.test)), {"crop" if data.test_images else "as given": {1.0: data.test_degraded}}
+    indices, kinds = np.arange(len(data.test)), {data.degraded_as: {1.0: data.test_degraded}}
     if data.test_degraded is None:
         is_slow = parts.device.type == "cpu" and sum(p.numel() for p in parts.trunk.parameters()) >= _LARGE
         wanted = parts.config.evaluation.degradation

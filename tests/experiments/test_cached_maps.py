@@ -55,6 +55,7 @@ def test_maps_replace_images(config, tmp_path, capfd):
     torch.testing.assert_close(*features, rtol=1e-2, atol=1e-2)  # maps are stored in 16 bits
     summary = run.start(config(), tmp_path / "run")
     assert summary["uncertainty"]["degradation"]["items"] == len(parts.data.test)
+    assert list(summary["uncertainty"]["degradation"]["kinds"]) == ["crops of a quarter of the area"]
     assert (tmp_path / "run" / "thumbnails.npz").exists()
     assert cli.main(["export", str(tmp_path / "run"), str(tmp_path / "model.pt")]) == 0
     loaded = load_run(tmp_path / "run")

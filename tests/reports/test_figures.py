@@ -135,7 +135,7 @@ def test_the_only_wrong_item_is_drawn_though_its_norm_is_the_largest():
         warnings.simplefilter("error")  # numpy's, where nothing lies between the edges
         (axes,) = panels(runs.norm_histograms({"a": (certainty, certainty < 9)}))
     assert len(axes.patches) == 2
-    assert np.nanmax(axes.patches[1].get_path().vertices) > 0
+    assert axes.patches[1].get_xy()[:, 1].max() > 0, "a bar with a height"
 
 
 def test_weights_run_from_0_to_infinity(drawn):
