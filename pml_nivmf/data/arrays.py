@@ -49,23 +49,27 @@ def MapArrays(  # noqa: N802
         raise ValueError(f"degraded_share must be at least 0 and less than 1, got {degraded_share}")
     if degraded_share and "x_train_degraded" not in arrays:
         raise ValueError(f"degraded_share={degraded_share} needs x_train_degraded, which {npz} does not contain")
-    if not degraded_share:
-        arrays.pop("x_train_degraded", None)
 
     held_out = hold_out_classes(arrays["y_train"], validation_share, seed)
     draw = partial(random_view, step=step, degraded_share=degraded_share)
-    return _splits(arrays, held_out, draw, partial(original, step=step))
+    return _splits(arrays, held_out, draw, partial(original, step=step), bool(degraded_share))
 
 
-def _splits(arrays: dict[str, Tensor], held_out: Tensor, draw: Transform, plain: Transform) -> DataSplits:
+def _splits(
+    arrays: dict[str, Tensor], held_out: Tensor, draw: Transform, plain: Transform, draws_degraded: bool = False
+) -> DataSplits:
     """Training items are (versions, …): the original, its views and, if degraded ones are drawn, the degraded one."""
     versions = [arrays["x_train"][None]]
     if "views_train" in arrays:
         versions.append(arrays["views_train"])
-    if "x_train_degraded" in arrays:
+    if draws_degraded:
         versions.append(arrays["x_train_degraded"][None])
     train = torch.cat(versions).transpose(0, 1)
-    degraded = arrays.get("x_test_degraded")
+    degraded = {
+        f"{part}_degraded": Source(arrays[f"x_{part}_degraded"][:, None], arrays[f"y_{part}"])
+        for part in ("train", "test")
+        if f"x_{part}_degraded" in arrays
+    }
     return make_splits(
         train=Source(train, arrays["y_train"]),
         test=Source(arrays["x_test"][:, None], arrays["y_test"]),
@@ -73,7 +77,7 @@ def _splits(arrays: dict[str, Tensor], held_out: Tensor, draw: Transform, plain:
         train_transform=draw,
         plain_transform=plain,
         input_shape=tuple(train.shape[2:]),
-        test_degraded=None if degraded is None else Source(degraded[:, None], arrays["y_test"]),
+        **degraded,
     )
 
 

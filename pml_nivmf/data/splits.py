@@ -63,6 +63,7 @@ class DataSplits:
     test: LabelledItems  # unseen classes, evaluation transforms
     num_classes: int  # in `train`
     input_shape: tuple[int, ...]  # of one item
+    train_degraded: Any = None  # degraded versions of the items of `train_plain`, in the same order, or None
     test_degraded: LabelledItems | None = None  # degraded versions of the items of `test`, in the same order
     degraded_as: str = "as given"  # what they are, in words
     test_images: LabelledItems | None = None  # the images of `test`, where its items are maps of them
@@ -98,6 +99,7 @@ def make_splits(
     train_transform: Transform,
     plain_transform: Transform,
     input_shape: tuple[int, ...],
+    train_degraded: Source | None = None,
     test_degraded: Source | None = None,
 ) -> DataSplits:
     """`held_out` is a mask of the training items that go to validation, see `hold_out_classes`."""
@@ -110,6 +112,7 @@ def make_splits(
         test=LabelledItems(test, everything, plain_transform),
         num_classes=int(train_items.labels.max()) + 1,
         input_shape=input_shape,
+        train_degraded=None if train_degraded is None else LabelledItems(train_degraded, ~held_out, plain_transform),
         test_degraded=None if test_degraded is None else LabelledItems(test_degraded, everything, plain_transform),
     )
 
@@ -123,9 +126,10 @@ def class_split(splits: DataSplits, number: int | None, count: int) -> DataSplit
         raise ValueError(f"cannot make {count} splits of {classes}: use fewer splits, and no validation_share")
     order = torch.randperm(splits.num_classes, generator=torch.Generator().manual_seed(0))
     held_out = torch.isin(splits.train.labels, order[number::count])
-    train, train_plain = (_subset(part, ~held_out) for part in (splits.train, splits.train_plain))
-    validation, remaining = _subset(splits.train_plain, held_out), int(train.labels.max()) + 1
-    return replace(splits, train=train, train_plain=train_plain, validation=validation, num_classes=remaining)
+    parts: dict[str, Any] = {name: getattr(splits, name) for name in ("train", "train_plain", "train_degraded")}
+    train: dict[str, Any] = {name: part and _subset(part, ~held_out) for name, part in parts.items()}
+    validation, remaining = _subset(splits.train_plain, held_out), int(train["train"].labels.max()) + 1
+    return replace(splits, **train, validation=validation, num_classes=remaining)
 
 
 def _subset(items: LabelledItems, mask: Tensor) -> LabelledItems:

@@ -1,6 +1,6 @@
 """From a configuration to the objects of a run; nothing is trained here."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -8,7 +8,7 @@ from omegaconf import DictConfig, OmegaConf
 from pytorch_metric_learning.losses import MultipleLosses
 from torch import Tensor, nn
 
-from ..data import DataSplits, class_split
+from ..data import DataSplits, DegradedItems, class_split
 from ..metrics import ProbabilisticAccuracyCalculator
 from ..models import EmbeddingHead
 from . import cached_maps, registry
@@ -128,6 +128,10 @@ def _build_data(settings: dict[str, Any]) -> DataSplits:
     if on_validation and len(data.validation) == 0:
         remedy = "set validation_share, or select_on to last or, as in the paper, to test"
         raise ConfigError(f"evaluation.select_on: there are no validation classes: {remedy}")
+    if settings["model"]["fit_norms"] and data.train_degraded is None:
+        if len(data.input_shape) != 3:
+            raise ConfigError("model.fit_norms needs images, or degraded training items (x_train_degraded) of the data")
+        data = replace(data, train_degraded=DegradedItems(data.train_plain, "crop", cached_maps.CROP))
     return data
 
 

@@ -19,14 +19,15 @@ from ..data.splits import Source
 from ..files import write_atomically
 from .config import ConfigError
 
-_CROP = 0.75  # degraded test images show a quarter of the area
+CROP = 0.75  # degraded images show a quarter of the area
 
 
 def path_of(settings: dict[str, Any]) -> Path:
     """A file in `model.cache_dir` that is named after the data, the trunk and the number of views."""
     model = settings["model"]
-    classes = [] if settings["evaluation"]["select_on"] == "validation" else ["all classes"]
-    text = yaml.safe_dump([settings["dataset"], model["trunk"], model["cached_views"], *classes])
+    more = [] if settings["evaluation"]["select_on"] == "validation" else ["all classes"]
+    more += ["degraded training images"] * model["fit_norms"]
+    text = yaml.safe_dump([settings["dataset"], model["trunk"], model["cached_views"], *more])
     return Path(model["cache_dir"]) / f"{hashlib.sha256(text.encode()).hexdigest()[:16]}.pt"
 
 
@@ -51,6 +52,7 @@ def with_maps(data: DataSplits, trunk: Any, settings: dict[str, Any]) -> DataSpl
         train=_stored(data.train, maps["train"], random_view),
         train_plain=_stored(data.train_plain, maps["train"]),
         validation=_stored(data.validation, maps.get("validation", maps["test"])),  # none: there are no such classes
+        train_degraded=data.train_degraded and _stored(data.train_plain, maps["train_degraded"]),
         test=_stored(data.test, maps["test"]),
         test_degraded=_stored(data.test, maps["test_degraded"]),
         degraded_as="crops of a quarter of the area",
@@ -64,9 +66,10 @@ def _compute(data: DataSplits, lower: torch.nn.Module, settings: dict[str, Any])
     views = settings["model"]["cached_views"]
     jobs: dict[str, list[Any]] = {
         "train": [data.train_plain, *[data.train] * views],
+        "train_degraded": [data.train_degraded or ()],
         "validation": [data.validation],
         "test": [data.test],
-        "test_degraded": [DegradedItems(data.test, "crop", _CROP)],
+        "test_degraded": [DegradedItems(data.test, "crop", CROP)],
     }
     jobs = {name: versions for name, versions in jobs.items() if len(versions[0])}
     device = next(lower.parameters(), torch.empty(0)).device  # without a frozen part, images are stored

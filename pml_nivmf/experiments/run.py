@@ -22,7 +22,7 @@ from .distributed import is_first, on_first
 from .evaluate import evaluate
 from .folders import check_run
 from .records import Recorder, environment
-from .train import Trainer, build_trainer, warm_start
+from .train import Trainer, build_trainer, fit_norms, warm_start
 
 _CONFIG, _SUMMARY, _HISTORY = "config.yaml", "summary.json", "history.json"
 # What a run writes after its configuration.
@@ -89,6 +89,8 @@ class _Run:
         summary = self._summary()
         if self.trial is None:
             checkpoint.load_best(self.parts, self.folder)
+            if self.config.model.fit_norms:
+                on_first(self._fit_norms)
             summary |= on_first(lambda: uncertainty.test_and_measure(self.parts, self.folder))
         on_first(lambda: write_json(self.folder / _SUMMARY, summary))
         return dict(finite(summary))
@@ -114,6 +116,10 @@ class _Run:
             self.status = "pruned"
         trainer.seed_epoch(self.config.general.seed, epoch + 1)
         return self.status == "finished" and not self._out_of_patience()
+
+    def _fit_norms(self) -> None:
+        fit_norms(self.parts)
+        checkpoint.save_best(self.parts, self.folder)
 
     def _line(self, row: dict[str, Any]) -> str:
         select = self.config.evaluation.select

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -14,6 +15,7 @@ from ..losses import move_scale_to_head, warm_start_from_loader
 from ..losses.collectives import mean_over_ranks, world
 from . import distributed
 from .build import Parts
+from .evaluate import embed_items
 
 _REMEDY = (
     "Resuming would fail again: start a new run (another general.run_dir, or --overwrite) with lower rates "
@@ -151,6 +153,13 @@ def build_trainer(config: DictConfig, parts: Parts, end_of_epoch: Callable[[Trai
         dataloader_num_workers=config.general.num_workers,
         end_of_epoch_hook=end_of_epoch,
     )
+
+
+def fit_norms(parts: Parts) -> None:
+    """Give degraded training items smaller norms; the trunk and the directions of embeddings stay as they are."""
+    trunk = replace(parts, embedder=None)  # type: ignore[arg-type]
+    items = (parts.data.train_plain, parts.data.train_degraded)
+    parts.embedder.fit_norms(*(embed_items(trunk, part)[0] for part in items))  # type: ignore[operator]
 
 
 def warm_start(config: DictConfig, parts: Parts) -> None:

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from ..checks import check_count, check_option
+from ..checks import check_count, check_option, check_positive, check_range
 
 _POOLINGS = {"max": nn.AdaptiveMaxPool2d, "avg": nn.AdaptiveAvgPool2d}
 
@@ -46,24 +46,55 @@ def _block(in_channels: int, out_channels: int, halve: bool) -> nn.Sequential:
 
 
 class EmbeddingHead(nn.Linear):
-    """z = s·(W·f + b), not normalised: the norm ‖z‖ is the concentration of the image's von Mises-Fisher distribution.
+    """z = s·exp⟨v, f − f₀⟩·(W·f + b), not normalised: ‖z‖ is the concentration of the image's vMF distribution.
 
     s is a buffer, initially 1. A loss that uses norms sets it for the norms that it should start with, see
     `losses.move_scale_to_head`. Because s is not part of W, it does not change the effective learning rate.
+    v and f₀ are buffers, initially 0, which `fit_norms` sets after training.
 
     in_features: the trunk's num_features.
     embedding_size: M, the width of the embeddings.
     """
 
     scale: Tensor
+    norm_weight: Tensor  # v
+    norm_origin: Tensor  # f₀
 
     def __init__(self, in_features: int, embedding_size: int) -> None:
         check_count("in_features", in_features)
         super().__init__(in_features, check_count("embedding_size", embedding_size))
         self.register_buffer("scale", torch.tensor(1.0))
+        for name in ("norm_weight", "norm_origin"):
+            self.register_buffer(name, torch.zeros(in_features))
 
     def forward(self, features: Tensor) -> Tensor:
-        return super().forward(features) * self.scale
+        logarithm = ((features - self.norm_origin) * self.norm_weight).sum(dim=-1, keepdim=True)
+        return super().forward(features) * (self.scale * torch.exp(logarithm))
+
+    @torch.no_grad()
+    def fit_norms(self, features: Tensor, degraded: Tensor, log_ratio: float = 0.6, ridge: float = 30.0) -> None:
+        r"""Give degraded images smaller norms. Directions, and so retrieval by cosine, do not change.
+
+        With the differences δ of an image's features and those of a degraded version, v minimises
+
+            E(m − ⟨v, δ⟩)² + λ·‖v‖²·E‖δ‖²/D,     so v = m·(E[δδᵀ] + λ·E‖δ‖²/D·I)⁻¹·E[δ]
+
+        features: of images, (n, D), from the trained trunk in evaluation mode; their mean becomes f₀.
+        degraded: of the same images, with less to see, (n, D).
+        log_ratio: m, how much larger the logarithm of an image's norm should become than that of its degraded version.
+        ridge: λ. Less of it separates degraded images better, but then the norm says little else.
+        """
+        if features.shape != degraded.shape or features.shape[1:] != self.norm_weight.shape or not len(features):
+            expected = f"must both have the shape (images, {self.in_features})"
+            raise ValueError(
+                f"features and degraded {expected}, got {tuple(features.shape)} and {tuple(degraded.shape)}"
+            )
+        difference = features.double() - degraded.double()
+        moment = difference.T @ difference / len(difference)
+        moment.diagonal().add_(check_positive("ridge", ridge) * moment.diagonal().mean())
+        weight = check_range("log_ratio", log_ratio) * torch.linalg.solve(moment, difference.mean(dim=0))
+        self.norm_weight.copy_(weight)
+        self.norm_origin.copy_(features.double().mean(dim=0))
 
 
 class Identity(nn.Identity):

@@ -102,6 +102,8 @@ def test_maps_are_multiplied_by_the_step_and_drawn_from_all_versions(tmp_path):
     assert 120 < drawn.count(50.0) < 180
     torch.manual_seed(0)
     assert 100.0 not in [float(MapArrays(path).train[0][0][0, 0, 0]) for _ in range(30)]
+    assert len(splits.train_degraded) == len(splits.train_plain)
+    assert bool((stacked(splits.train_degraded) == 100 * torch.from_numpy(raw["step"])[:, None, None]).all())
 
 
 @pytest.mark.parametrize(("share", "message"), [(0.5, "needs x_train_degraded"), (1.0, "less than 1, got 1.0")])

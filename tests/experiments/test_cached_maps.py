@@ -67,6 +67,17 @@ def test_maps_replace_images(config, tmp_path, capfd):
     torch.testing.assert_close(exported(batch), embeddings, rtol=1e-3, atol=1e-3)
 
 
+def test_crops_of_training_images_are_stored_where_they_teach_norms(config):
+    parts = build.build_parts(config("model.fit_norms=true"))
+    images = build.build_parts(config("model.fit_norms=true", "model.cached_views=null"))
+    images.trunk.load_state_dict(parts.trunk.state_dict())
+    assert len(parts.data.train_degraded) == len(parts.data.train_plain)
+    with torch.no_grad():
+        maps = [part.trunk.eval()(part.data.train_degraded[1][0][None]) for part in (parts, images)]
+    torch.testing.assert_close(*maps, rtol=1e-2, atol=1e-2)
+    assert build.build_parts(config()).data.train_degraded is None
+
+
 def test_without_a_frozen_part_views_of_images_are_stored(config):
     overrides = ["model.trunk.TimmTrunk.frozen_until=null"]
     stored, images = (build.build_parts(config(*overrides, *more)) for more in ([], ["model.cached_views=null"]))

@@ -9,9 +9,11 @@ import torch
 from omegaconf import OmegaConf
 
 from pml_nivmf import cli
-from pml_nivmf.experiments import build, checkpoint, registry, run
+from pml_nivmf.data import DegradedItems
+from pml_nivmf.experiments import build, checkpoint, load_run, registry, run
 from pml_nivmf.experiments.build import build_parts
 from pml_nivmf.experiments.config import ConfigError, compose, variants
+from pml_nivmf.experiments.evaluate import embed_items
 from pml_nivmf.experiments.folders import results_folder
 from pml_nivmf.experiments.train import build_trainer
 from pml_nivmf.reports.page import write_report
@@ -293,3 +295,25 @@ def test_glyphs_learn(tmp_path):
     config = compose("glyphs", ["general.epochs=4", *small, metrics]).config
     untrained = run.evaluate(build.build_parts(config), "test")["test_recall_at_1"]
     assert run.start(config, tmp_path / "run")["test"]["recall_at_1"] > untrained + 0.15
+
+
+def test_norms_are_fitted_after_training_and_saved(tmp_path):
+    """Crops of unseen characters get smaller norms; retrieval stays the same; resuming repeats the numbers."""
+    settings = ["dataset.Glyphs.instances=2", "general.epochs=2", "evaluation.gallery_shots=[]"]
+    summaries, ratios = {}, {}
+    for flag in ("false", "true"):
+        config = compose("glyphs", [*settings, f"model.fit_norms={flag}"]).config
+        summaries[flag] = run.start(config, tmp_path / flag)
+        parts = load_run(tmp_path / flag).parts
+        versions = (parts.data.test, DegradedItems(parts.data.test, "crop", 0.75))
+        norms, degraded = (embed_items(parts, items)[0].norm(dim=1) for items in versions)
+        ratios[flag] = float((degraded / norms).log().mean())
+    assert summaries["true"]["test"] == summaries["false"]["test"]
+    assert ratios["true"] < ratios["false"] - 0.1
+    (tmp_path / "true" / "summary.json").unlink()  # killed before its last step
+    assert run.resume(tmp_path / "true")["uncertainty"] == summaries["true"]["uncertainty"]
+
+
+def test_norms_need_something_degraded(experiment, tmp_path):
+    with pytest.raises(ConfigError, match=r"model\.fit_norms needs images, or degraded training items"):
+        run.start(compose(experiment, ["model.fit_norms=true"]).config, tmp_path / "run")

@@ -8,6 +8,7 @@ import pytest
 import timm
 import torch
 from safetensors.torch import save_file
+from sklearn.linear_model import Ridge
 from torchvision import models as torchvision_models
 from torchvision.models import WeightsEnum
 
@@ -212,3 +213,23 @@ def test_identity_and_embedding_head():
     head.scale.fill_(3.0)  # a buffer, saved with the weights
     torch.testing.assert_close(head(x), 3 * (x @ head.weight.T + head.bias))
     assert "scale" in head.state_dict()
+
+
+def test_norms_are_fitted_by_ridge_regression_and_directions_stay():
+    torch.manual_seed(0)
+    features = torch.rand(50, 6, dtype=torch.double)
+    degraded = features * torch.rand(6) - 0.2 * torch.rand(50, 6)
+    head = EmbeddingHead(6, 4).double()
+    before = head(features)
+    head.fit_norms(features, degraded, log_ratio=0.5, ridge=2.0)
+    difference = (features - degraded).numpy()
+    penalty = 2.0 * (difference**2).mean() * len(difference)  # scikit-learn minimises the sum over images
+    expected = Ridge(penalty, fit_intercept=False).fit(difference, [0.5] * 50).coef_
+    torch.testing.assert_close(head.norm_weight, torch.from_numpy(expected))
+    factors = torch.exp((features - features.mean(dim=0)) @ head.norm_weight)
+    torch.testing.assert_close(head(features), before * factors[:, None])
+    fitted = head.state_dict()
+    head.fit_norms(features, degraded, log_ratio=0.5, ridge=2.0)
+    torch.testing.assert_close(head.state_dict(), fitted, msg="fitting again changes nothing")
+    with pytest.raises(ValueError, match=r"must both have the shape \(images, 6\), got \(50, 6\) and \(49, 6\)"):
+        head.fit_norms(features, degraded[1:])
