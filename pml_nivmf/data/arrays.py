@@ -49,7 +49,6 @@ def MapArrays(  # noqa: N802
         raise ValueError(f"degraded_share must be at least 0 and less than 1, got {degraded_share}")
     if degraded_share and "x_train_degraded" not in arrays:
         raise ValueError(f"degraded_share={degraded_share} needs x_train_degraded, which {npz} does not contain")
-
     held_out = hold_out_classes(arrays["y_train"], validation_share, seed)
     draw = partial(random_view, step=step, degraded_share=degraded_share)
     return _splits(arrays, held_out, draw, partial(original, step=step), bool(degraded_share))
@@ -105,8 +104,7 @@ def load_arrays(npz: str | Path, dimensions: int, optional: tuple[str, ...] = ()
             arrays = {name: archive[name] for name in (*_REQUIRED, *optional) if name in archive}
     except Exception as error:  # a damaged file raises the errors of numpy, zipfile and zlib
         raise ValueError(f"cannot read {path} as an .npz file: {error}") from error
-    missing = [name for name in _REQUIRED if name not in arrays]
-    if missing:
+    if missing := [name for name in _REQUIRED if name not in arrays]:
         raise ValueError(f"{path} does not contain {', '.join(missing)}")
     shapes = _expected_shapes(arrays)
     for name, array in arrays.items():

@@ -80,8 +80,7 @@ def _read(root: Path, skipped: set[Path]) -> Source:
 
 def class_folders(root: Path) -> dict[Path, list[Path]]:
     """The images of each folder in `root`; hidden files and folders are ignored."""
-    folders = sorted(path for path in root.glob("[!.]*") if path.is_dir())
-    if not folders:
+    if not (folders := sorted(path for path in root.glob("[!.]*") if path.is_dir())):
         raise FileNotFoundError(f"{root} must be a folder that contains one folder of images for each class")
     return {folder: images_in(folder) for folder in folders}
 

@@ -30,10 +30,8 @@ def _factory(dataset: type[datasets.BaseDataset], title: str, lists: tuple[str, 
         root = Path(root).expanduser()
         missing = [name for name in lists if not (root / name).is_file()]
         if missing and not download:
-            raise FileNotFoundError(
-                f"{root} does not contain {dataset.__name__}: {', '.join(missing)} missing. "
-                "Correct root, or download the data set with `download: true`"
-            )
+            remedy = "correct root, or download the data set with `download: true`"
+            raise FileNotFoundError(f"{root} does not contain {dataset.__name__}, {', '.join(missing)}: {remedy}")
         if missing:  # PML's constructor would download to empty folders only
             root.mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryDirectory(dir=root) as folder:  # a full disk leaves nothing behind
@@ -55,9 +53,7 @@ def _factory(dataset: type[datasets.BaseDataset], title: str, lists: tuple[str, 
 
 _CUB_LISTS = "CUB_200_2011/images.txt", "CUB_200_2011/image_class_labels.txt"
 _CARS_LISTS = "names.csv", "anno_train.csv", "anno_test.csv"
-_SOP_LISTS = "Stanford_Online_Products/Ebay_train.txt", "Stanford_Online_Products/Ebay_test.txt"
+_SOP = "Stanford_Online_Products/Ebay_train.txt", "Stanford_Online_Products/Ebay_test.txt"
 CUB = _factory(datasets.CUB, "CUB-200-2011, 200 species of birds.", _CUB_LISTS)
 Cars196 = _factory(datasets.Cars196, "Stanford Cars, 196 models of cars.", _CARS_LISTS)
-StanfordOnlineProducts = _factory(
-    datasets.StanfordOnlineProducts, "Stanford Online Products, 22,634 products.", _SOP_LISTS
-)
+StanfordOnlineProducts = _factory(datasets.StanfordOnlineProducts, "Stanford Online Products, 22,634 products.", _SOP)

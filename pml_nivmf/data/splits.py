@@ -74,8 +74,7 @@ def hold_out_classes(
 ) -> Tensor:
     """A mask (items,) of the items whose class is held out: `share` of the classes, at least two, fixed by `seed`.
 
-    At least `keep` classes must remain. A share of 0 holds out nothing. `name` is the argument that an error message
-    names.
+    At least `keep` classes must remain. A share of 0 holds out nothing. Errors name the argument `name`.
     """
     check_count("seed", seed, at_least=0)
     if check_range(name, share, at_most=1) == 0:
@@ -85,9 +84,8 @@ def hold_out_classes(
     if len(classes) - count < keep:
         least = MINIMUM_CLASSES + keep
         remedy = "lower it" if len(classes) >= least else f"at least {least} classes are needed"
-        raise ValueError(
-            f"{name}={share} holds out {count} of {len(classes)} classes, but {keep} must remain: {remedy}"
-        )
+        problem = f"{name}={share} holds out {count} of {len(classes)} classes, but {keep} must remain"
+        raise ValueError(f"{problem}: {remedy}")
     order = torch.randperm(len(classes), generator=torch.Generator().manual_seed(seed))
     return torch.isin(labels, classes[order[:count]])
 

@@ -59,6 +59,5 @@ def _check_positive(concentration: Tensor) -> None:
 
 
 def _check_rows(values: Tensor, fine: Tensor, rule: str) -> None:
-    row = first_false(fine, rule)
-    if row is not None:
+    if (row := first_false(fine, rule)) is not None:
         raise ValueError(f"{rule}, row {row} is {values[row].tolist()}")

@@ -46,8 +46,7 @@ class NonIsotropicVonMisesFisher(Distribution):
         concentration = torch.as_tensor(concentration, device=loc.device)
         check_directions(loc)
         if concentration.ndim < 1 or concentration.shape[-1] != loc.shape[-1]:
-            expected, got = loc.shape[-1], tuple(concentration.shape)
-            raise ValueError(f"concentration must have one entry per dimension, shape (..., {expected}), got {got}")
+            raise ValueError(f"concentration must be (..., {loc.shape[-1]}), got {tuple(concentration.shape)}")
         dtype = torch.promote_types(loc.dtype, concentration.dtype)
         self.loc, self.concentration = torch.broadcast_tensors(loc.to(dtype), concentration.to(dtype))
         self.normalizer = normalizer

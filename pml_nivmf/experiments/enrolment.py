@@ -28,9 +28,7 @@ def measure(parts: Parts, embeddings: Tensor, labels: Tensor) -> dict[str, float
     K: see `evaluation.gallery_shots`. NAME: see `posterior_metrics`; or nearest_neighbour, whose accuracy it is.
     """
     shots = parts.config.evaluation.gallery_shots
-    if not shots:
-        return {}
-    prior = _prior(parts)
+    prior = _prior(parts) if shots else None
     results: dict[str, float] = {}
     for count in tqdm(shots, desc="galleries", leave=False):
         answers = []
@@ -89,8 +87,7 @@ def identify(path: Path, sources: Sequence[Path], precision: float, run: str | N
 
 def _arrays(path: Path, *names: str) -> list[np.ndarray]:
     with np.load(path, allow_pickle=False) as archive:
-        missing = [name for name in names if name not in archive]
-        if missing:
+        if missing := [name for name in names if name not in archive]:
             raise ValueError(f"{path} must have the arrays {' and '.join(names)}, but lacks {missing[0]}")
         return [archive[name] for name in names]
 

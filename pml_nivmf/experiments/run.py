@@ -90,7 +90,8 @@ class _Run:
         if self.trial is None:
             checkpoint.load_best(self.parts, self.folder)
             if self.config.model.fit_norms:
-                on_first(self._fit_norms)
+                fit_norms(self.parts)
+                on_first(lambda: checkpoint.save_best(self.parts, self.folder))
             summary |= on_first(lambda: uncertainty.test_and_measure(self.parts, self.folder))
         on_first(lambda: write_json(self.folder / _SUMMARY, summary))
         return dict(finite(summary))
@@ -116,10 +117,6 @@ class _Run:
             self.status = "pruned"
         trainer.seed_epoch(self.config.general.seed, epoch + 1)
         return self.status == "finished" and not self._out_of_patience()
-
-    def _fit_norms(self) -> None:
-        fit_norms(self.parts)
-        checkpoint.save_best(self.parts, self.folder)
 
     def _line(self, row: dict[str, Any]) -> str:
         select = self.config.evaluation.select
@@ -215,8 +212,7 @@ def _reopen(folder: Path, overrides: Sequence[str]) -> tuple[DictConfig, dict[st
     config = with_overrides(parse_saved(path.read_text(), str(path)), overrides, variable)
     state = checkpoint.load(folder)
     if state is not None:
-        changed = differences(config, parse_saved(state["config"], f"{folder}: the checkpoint"), variable)
-        if changed:
+        if changed := differences(config, parse_saved(state["config"], f"{folder}: the checkpoint"), variable):
             raise ConfigError(f"{path} differs from the checkpoint's configuration in {', '.join(changed)}")
         epochs, more = state["epoch"], config.general.epochs
         if (folder / _SUMMARY).exists() and more <= epochs:

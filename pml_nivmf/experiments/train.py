@@ -19,8 +19,7 @@ from .evaluate import embed_items
 
 _REMEDY = (
     "Resuming would fail again: start a new run (another general.run_dir, or --overwrite) with lower rates "
-    "(optimizers.model, proxy_lr, concentration_lr, temperature_lr), a higher temperature of the loss, or "
-    "optimizers.clip_norm"
+    "(optimizers.model, proxy_lr, concentration_lr, temperature_lr), or optimizers.clip_norm"
 )
 
 
@@ -93,10 +92,8 @@ class Trainer(MetricLossOnly):
 
     def clip_gradients(self) -> None:
         most = self.parts.config.optimizers.clip_norm
-        if most is not None:
-            for optimizer in self.optimizers.values():
-                parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-                nn.utils.clip_grad_norm_(parameters, most)
+        for optimizer in self.optimizers.values() if most is not None else ():
+            nn.utils.clip_grad_norm_([p for group in optimizer.param_groups for p in group["params"]], most)
 
     def step_optimizers(self) -> None:
         for optimizer in self.optimizers.values():
@@ -111,20 +108,12 @@ class Trainer(MetricLossOnly):
 
     @torch.no_grad()
     def _diverged(self, reason: str) -> FloatingPointError:
-        """Return an error that states step, statistics and remedy."""
-        loss = getattr(self.parts.loss, "probabilistic", None)
-        statistics: dict[str, Any] = {"largest embedding norm": self.embeddings.float().norm(dim=1).max()}
-        if loss is not None:
-            statistics["temperature"] = loss.temperature
-            if loss.concentration is not None:
-                statistics |= {"smallest κ": loss.concentration.min(), "largest κ": loss.concentration.max()}
-        for name, optimizer in self.optimizers.items():
-            statistics[f"{name.removesuffix('_optimizer')} rate"] = max(group["lr"] for group in optimizer.param_groups)
-        words = [f"{name}: {float(value):.4g}" for name, value in statistics.items()]
-        affected = [name for name, gradient in self._gradients().items() if not all_finite([gradient])]
-        words.append(f"gradients that are not finite: {', '.join(affected[:4]) or 'none'}")
+        """Return an error that states step, largest norm, affected parameters and remedy."""
+        norm = float(self.embeddings.float().norm(dim=1).max())
+        affected = [name for name, gradient in self._gradients().items() if not all_finite([gradient])] or ["none"]
+        words = f"largest embedding norm: {norm:.4g}; gradients that are not finite: {', '.join(affected[:4])}"
         place = f"epoch {self.epoch}, step {self.iteration + 1} of {self.iterations_per_epoch}"
-        return FloatingPointError(f"training diverged in {place}: {reason}. {'; '.join(words)}. {_REMEDY}")
+        return FloatingPointError(f"training diverged in {place}: {reason}. {words}. {_REMEDY}")
 
 
 def all_finite(tensors: Iterable[Tensor]) -> bool:

@@ -68,17 +68,12 @@ def retrieve(calculator: Any, references: Tensor, labels: Tensor, queries: Tenso
 
 
 def test_and_measure(parts: Parts, folder: Path) -> dict[str, Any]:
-    """Return test metrics, those of galleries too, and measures of uncertainty; write their files."""
-    metrics, embeddings, labels = test(parts)
-    metrics |= enrolment.measure(parts, embeddings, labels)
-    return {"test": metrics, "uncertainty": write(parts, embeddings, labels, folder)}
+    """Return test metrics, those of galleries too, and measures of uncertainty.
 
-
-def write(parts: Parts, embeddings: Tensor, labels: Tensor, folder: Path) -> dict[str, Any]:
-    """Write test_items.npz and, for images, thumbnails.npz. Returns the run's measures of uncertainty.
-
-    embeddings, labels: of the test items, as `evaluate.test` returns them.
+    Writes test_items.npz and, for images, thumbnails.npz.
     """
+    scores, embeddings, labels = test(parts)
+    scores |= enrolment.measure(parts, embeddings, labels)
     search = partial(retrieve, parts.calculators["test"], embeddings, labels)
     retrieved = search(embeddings, torch.arange(len(labels), device=labels.device))
     items = {name: value.numpy() for name, value in retrieved._asdict().items()}
@@ -87,11 +82,12 @@ def write(parts: Parts, embeddings: Tensor, labels: Tensor, folder: Path) -> dic
     _save(folder / ITEMS, items)
     with contextlib.suppress(ValueError):  # features, or what else the transforms of a user's data set return
         _save(folder / PICTURES, make_pictures(parts.data.test_images or parts.data.test, items))
-    return {
+    uncertainty = {
         "certainty": retrieved.metrics(*metrics.CERTAINTY_METRICS),
         "degradation": _degradation(parts, embeddings, search),
         "concentrations": concentration_statistics(parts.loss),
     }
+    return {"test": scores, "uncertainty": uncertainty}
 
 
 def _save(path: Path, arrays: dict[str, np.ndarray]) -> None:

@@ -30,6 +30,5 @@ def check_squarable(name: str, vectors: Tensor, scale: Tensor | float = 1.0) -> 
     # One reduction that is not finite as soon as any entry is not, or a squared norm overflows.
     norms = scale * torch.linalg.vector_norm(at_least_float32(vectors.detach()), dim=1)
     problem = f"{name} hold NaN, infinity or a norm that is too large to be squared"
-    row = first_false(torch.isfinite(norms * norms), problem)
-    if row is not None:
+    if (row := first_false(torch.isfinite(norms * norms), problem)) is not None:
         raise NotFiniteError(f"{problem}, first in row {row}: check the learning rate and the model's inputs")

@@ -43,8 +43,7 @@ def nivmf_mean(loc: Tensor, concentration: Tensor) -> Tensor:
     for node, weight in _mixing_rule(squares):
         term = checkpoint(_weighted_contour_integral, natural, node * squares, reference, use_reentrant=False)
         total = total + weight * term
-    mean = inverse * natural * total / (2 * math.sqrt(math.pi))
-    return mean.reshape(loc.shape).to(loc.dtype)
+    return (inverse * natural * total / (2 * math.sqrt(math.pi))).reshape(loc.shape).to(loc.dtype)
 
 
 def _mixing_rule(squares: Tensor) -> list[tuple[float, float]]:

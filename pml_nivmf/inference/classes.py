@@ -1,6 +1,5 @@
 """Classes: their labels as numbers, and the shape that they share, how much embeddings vary along each axis."""
 
-import unicodedata
 from collections.abc import Sequence
 from numbers import Integral
 from typing import Any, TypeAlias
@@ -58,27 +57,15 @@ class WithinClassShape:
 
 
 def number_labels(labels: Any, count: int, known: Sequence[Label] = ()) -> tuple[list[Label], Tensor]:
-    """All labels, `known` ones first, and the place of each of `count` labels among them, (count,).
-
-    Labels are integers or strings, each with one spelling.
-    """
+    """All labels, `known` ones first, and the place of each of `count` labels among them, (count,)."""
     values = labels.tolist() if hasattr(labels, "tolist") else list(labels)
     if len(values) != count:
         raise ValueError(f"labels must have one entry for each of {count} embeddings, got {len(values)}")
-    spellings = {_common(label): label for label in known}
-    for label in dict.fromkeys(values):
-        other = spellings.setdefault(_common(label), label)
-        if other != label:
-            raise ValueError(f"{other!r} and {label!r} are two spellings of one label: choose one")
-    columns = {label: column for column, label in enumerate(spellings.values())}
+    columns = {label: column for column, label in enumerate(dict.fromkeys([*known, *values]))}
+    for label in columns:
+        if isinstance(label, bool) or not isinstance(label, str | Integral):
+            raise ValueError(f"a label must be an integer or a string, got {label!r}")
     return list(columns), torch.tensor([columns[label] for label in values], dtype=torch.long)
-
-
-def _common(label: Label) -> str:
-    """What all spellings of a label share."""
-    if isinstance(label, bool) or not isinstance(label, str | Integral):
-        raise ValueError(f"a label must be an integer or a string, got {label!r}")
-    return unicodedata.normalize("NFKC", str(label)).strip().casefold()
 
 
 def _within_scatter(directions: Tensor, classes: Tensor) -> tuple[Tensor, float]:

@@ -33,7 +33,7 @@ class Fold:
         self.raw, self.labels, self.axes = raw[queries], classes[queries], axes_of(shape)
         self.classes, self.class_count = classes[gallery], int(classes.max()) + 1
         self.own: OwnShapes | None = None  # in the space of the first exponent that needs it
-        self.queries, self.gallery = (self.axes.rotate(unit_vectors(raw[rows])) for rows in (queries, gallery))
+        self.queries, self.gallery = (unit_vectors(raw[rows]) @ self.axes.vectors for rows in (queries, gallery))
 
     def scores(self, parameters: Parameters, sharp: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
         """(scores, labels (queries, 1)) in chunks of queries."""

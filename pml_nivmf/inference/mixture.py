@@ -38,9 +38,6 @@ class ShapeAxes(NamedTuple):
     variances: Tensor  # v_m, (M,)
     vectors: Tensor  # U, (M, M), one column per axis
 
-    def rotate(self, directions: Tensor) -> Tensor:
-        return directions @ self.vectors
-
     def stretch(self, rotated: Tensor, exponent: Tensor | float) -> Tensor:
         return unit_vectors(rotated * self.variances ** (-0.5 * exponent))
 
@@ -195,7 +192,7 @@ class GallerySpace:
             self.own = own_shapes(self.images, classes, class_count, self.variance)
 
     def _map(self, raw: Tensor) -> Tensor:
-        return self.axes.stretch(self.axes.rotate(unit_vectors(raw)), self.fitted.parameters.exponent)
+        return self.axes.stretch(unit_vectors(raw) @ self.axes.vectors, self.fitted.parameters.exponent)
 
     def scores(self, raw: Tensor) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
         """(raw queries, scores (queries, classes), the highest scores without norms (queries,)), in chunks."""
@@ -210,10 +207,8 @@ class GallerySpace:
             scores = score(queries, self.components, sharpness, *nearest) if self.fitted.norm_power > 0 else plain
             if parameters.shared_images is not None:
                 terms = self._own_terms(queries, plain, parameters.shared_images)
-                plain, scores = (
-                    values + own_scores(terms, parameters, factors)
-                    for values, factors in ((plain, plain_sharpness), (scores, sharpness))
-                )
+                plain = plain + own_scores(terms, parameters, plain_sharpness)
+                scores = scores + own_scores(terms, parameters, sharpness)
             yield part, scores, plain.amax(1)
 
     def _own_terms(self, queries: Tensor, scores: Tensor, shared_images: Tensor | float) -> Tensor:

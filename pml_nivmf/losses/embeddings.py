@@ -25,8 +25,7 @@ def check_labels(labels: Tensor, num_classes: int) -> None:
     if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
         raise ValueError(f"labels must be integers, got {labels.dtype}")
     message = f"is out of range for num_classes={num_classes}: labels must be 0 … {num_classes - 1}"
-    row = first_false((labels >= 0) & (labels < num_classes), f"a label {message}")
-    if row is not None:
+    if (row := first_false((labels >= 0) & (labels < num_classes), f"a label {message}")) is not None:
         raise ValueError(f"label {int(labels[row])} {message}")
 
 
@@ -109,8 +108,7 @@ def point_at_class_means(proxies: nn.Parameter, embeddings: Tensor, labels: Tens
     has_mean = torch.linalg.vector_norm(sums, dim=1) > 0
     lengths = torch.linalg.vector_norm(proxies[has_mean], dim=1, keepdim=True)
     proxies[has_mean] = unit_vectors(sums[has_mean]).to(proxies.dtype) * lengths
-    missing = ((~has_mean).nonzero()[:, 0] + first).tolist()
-    if missing:
+    if missing := ((~has_mean).nonzero()[:, 0] + first).tolist():
         text = f"{len(missing)} classes have no sample or no mean and keep their proxies, first {missing[:10]}"
         warnings.warn(f"warm start: {text}", stacklevel=3)
 

@@ -105,8 +105,7 @@ class TorchvisionTrunk(nn.Module):
     """Features of a torchvision model before its last layer: (batch, 3, height, width) -> (batch, num_features).
 
     name: torchvision's name: "resnet50", "densenet121", "convnext_tiny", "vit_b_16".
-    pretrained: download torchvision's newest weights, or those named, e.g. "IMAGENET1K_V1". Not used if `weights_file`
-        is given.
+    pretrained: download torchvision's newest weights, or those named ("IMAGENET1K_V1"), unless `weights_file` is given.
     weights_file: a local state dict (.pth, .pt, .safetensors) of this model; a classifier in it is ignored.
     kwargs: for the model's constructor, e.g. dropout=0.0 for models with dropout before the last layer.
     """

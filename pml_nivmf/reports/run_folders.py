@@ -103,8 +103,7 @@ def run_folders_in(path: Path) -> list[Path]:
     """`path` itself if it is a run folder, otherwise all run folders below it."""
     if (path / _CONFIG).is_file():
         return [path]
-    folders = sorted(config.parent for config in path.rglob(_CONFIG))
-    if not folders:
+    if not (folders := sorted(config.parent for config in path.rglob(_CONFIG))):
         raise ValueError(f"{path} is not a run folder and contains none ({_CONFIG} is missing)")
     return folders
 

@@ -113,8 +113,7 @@ def weight_scores(runs: RunSet) -> dict[float, list[float]]:
     for run in runs.runs:
         ((name, arguments),) = run.config["loss"].items()
         alone = {"NonIsotropicVMFLoss": 0.0, "ProxyAnchorLoss": math.inf}
-        weight = (arguments or {}).get("weight", alone.get(name))
-        if weight is not None:
+        if (weight := (arguments or {}).get("weight", alone.get(name))) is not None:
             scores.setdefault(weight, []).append(100 * run.summary["test"]["recall_at_1"])
     return scores
 

@@ -37,7 +37,7 @@ def test_grey_and_colour_images_become_normalised_rgb(tmp_path):
 @pytest.mark.parametrize("build", [CUB, Cars196, StanfordOnlineProducts])
 def test_missing_data(build, tmp_path):
     for root in (tmp_path / "nowhere", tmp_path):
-        with pytest.raises(FileNotFoundError, match=rf"{root} does not contain {build.__name__}: .*`download: true`"):
+        with pytest.raises(FileNotFoundError, match=rf"{root} does not contain {build.__name__}, .*`download: true`"):
             build(root)
 
 

@@ -203,9 +203,7 @@ def test_divergence_stops_with_step_and_statistics(experiment, tmp_path):
     expected = (
         "epoch 1, step 2 of 3",
         "largest embedding norm: ",
-        "temperature: ",
-        "largest κ: ",
-        "embedder rate: 1e+30",
+        "gradients that are not finite: ",
     )
     assert [text for text in expected if text not in str(caught.value)] == []
 

@@ -37,10 +37,10 @@ def experiment(folder, dataset, *more):
 
 
 def measure(config, folder):
-    """An experiment with initial weights, and what `write` returned and wrote."""
+    """An experiment with initial weights, and what `test_and_measure` returned and wrote."""
     parts = build_parts(config)
-    metrics, embeddings, labels = evaluate.test(parts)
-    measures = uncertainty.write(parts, embeddings, labels, folder)
+    embeddings = evaluate.test(parts)[1]
+    metrics, measures = uncertainty.test_and_measure(parts, folder).values()
     assert measures["certainty"] == {name: metrics[name] for name in CERTAINTY_METRICS}
     items = np.load(folder / uncertainty.ITEMS)
     return SimpleNamespace(config=config, folder=folder, parts=parts, z=embeddings, measures=measures, items=items)

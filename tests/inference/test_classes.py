@@ -26,7 +26,7 @@ def test_axes_of_a_prior_alone_and_of_nothing():
     axes = shape_axes(prior, torch.eye(2), torch.tensor([0, 1]))  # one image per class
     variances = torch.tensor([1.25, 4.25])  # plus a tenth of the mean, 2.5
     torch.testing.assert_close(axes.variances, variances / variances.prod().sqrt())
-    stretched = axes.stretch(axes.rotate(torch.tensor([[0.6, 0.8]])), exponent=1.0)
+    stretched = axes.stretch(torch.tensor([[0.6, 0.8]]) @ axes.vectors, exponent=1.0)
     expected = F.normalize(torch.tensor([[0.8, 0.6]]) / variances.sqrt())  # the axis of the smaller variance first
     torch.testing.assert_close(stretched.abs(), expected)
     assert torch.equal(shape_axes(None, torch.eye(2), torch.tensor([0, 1])).variances, torch.ones(2))

@@ -231,5 +231,5 @@ def test_norms_are_fitted_by_ridge_regression_and_directions_stay():
     fitted = head.state_dict()
     head.fit_norms(features, degraded, log_ratio=0.5, ridge=2.0)
     torch.testing.assert_close(head.state_dict(), fitted, msg="fitting again changes nothing")
-    with pytest.raises(ValueError, match=r"must both have the shape \(images, 6\), got \(50, 6\) and \(49, 6\)"):
+    with pytest.raises(ValueError, match=r"must both be \(images, 6\), got \(50, 6\) and \(49, 6\)"):
         head.fit_norms(features, degraded[1:])

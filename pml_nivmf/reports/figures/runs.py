@@ -109,8 +109,7 @@ def degradation_curves(methods: Mapping[str, Sequence[Mapping[str, Any]]]) -> Fi
     for axes, kind in zip(panels, kinds, strict=True):
         axes.axhline(50, color=BLACK, linewidth=0.8, linestyle=(0, (1, 2)))
         for index, (name, seeds) in enumerate(methods.items()):
-            curves = [seed[kind] for seed in seeds if kind in seed]
-            if curves:
+            if curves := [seed[kind] for seed in seeds if kind in seed]:
                 shares = np.array([curve["norm"]["share_less_certain"] for curve in curves], dtype=float)
                 _line_with_band(axes, 100 * np.array(curves[0]["strength"]), 100 * shares, name, index)
         axes.set(title=kind, xlabel="strength (%)", ylim=(-3, 103), xlim=(0, 103))
