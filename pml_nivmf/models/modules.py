@@ -87,7 +87,8 @@ class EmbeddingHead(nn.Linear):
             raise ValueError(f"features and degraded must both be (images, {self.in_features}), got {shapes}")
         difference = features.double() - degraded.double()
         moment = difference.T @ difference / len(difference)
-        moment.diagonal().add_(check_positive("ridge", ridge) * moment.diagonal().mean())
+        mean_square = moment.diagonal().mean().clamp_min(torch.finfo(moment.dtype).tiny)  # v = 0 where nothing differs
+        moment.diagonal().add_(check_positive("ridge", ridge) * mean_square)
         self.norm_weight.copy_(check_range("log_ratio", log_ratio) * torch.linalg.solve(moment, difference.mean(dim=0)))
         self.norm_origin.copy_(features.double().mean(dim=0))
 
