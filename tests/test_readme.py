@@ -155,5 +155,7 @@ def test_the_tables_of_why_are_computed_from_the_recorded_runs():
         expected += [of_images("accuracy", loss=loss, method=method, shots=shots) for loss in losses]
     for method in ("gallery", "logistic regression", "weighted neighbours"):
         expected.append(of_images("ece", loss="proxy_nca", method=method, shots="all"))
+    for variant in ("panc_el_nivmf", "proxy_anchor-margin-0.05"):
+        expected.append(cell(runs, "recall_at_1", study="photographs_equal", variant=variant))
     why = README.partition("## Why")[2].partition("\n## ")[0]
     assert re.findall(r"\d+\.\d \[\d+\.\d, \d+\.\d\]", why) == expected

@@ -26,7 +26,7 @@ def path_of(settings: dict[str, Any]) -> Path:
     """A file in `model.cache_dir` that is named after the data, the trunk and the number of views."""
     model = settings["model"]
     more = [] if settings["evaluation"]["select_on"] == "validation" else ["all classes"]
-    more += ["degraded training images"] * model["fit_norms"]
+    more += ["degraded training images"] * bool(model["fit_norms"])
     text = yaml.safe_dump([settings["dataset"], model["trunk"], model["cached_views"], *more])
     return Path(model["cache_dir"]) / f"{hashlib.sha256(text.encode()).hexdigest()[:16]}.pt"
 

@@ -84,7 +84,7 @@ def outlook(config: DictConfig, runs: int, workers: int) -> str:
     train, validation, test = map(len, labels.values())
     load, step = _seconds_per_image(parts, config.general.batch_size, is_stored=views is not None)
     rounds, drawn = epochs * math.ceil(runs / workers), max(train, config.general.batch_size)
-    stored = (1 + (views or 0) + config.model.fit_norms) * train + validation + 2 * test
+    stored = (1 + (views or 0) + bool(config.model.fit_norms)) * train + validation + 2 * test
     loaded = rounds * (drawn + validation) if views is None else stored
     seconds = rounds * step * (drawn + validation / 3) + load * loaded  # validation: only forward
     duration = f"{seconds / 60:.0f} min" if seconds > 90 else f"{seconds:.0f} s"

@@ -90,7 +90,7 @@ class _Run:
         if self.trial is None:
             checkpoint.load_best(self.parts, self.folder)
             if self.config.model.fit_norms:
-                fit_norms(self.parts)
+                fit_norms(self.parts, self.config.model.fit_norms)
                 on_first(lambda: checkpoint.save_best(self.parts, self.folder))
             summary |= on_first(lambda: uncertainty.test_and_measure(self.parts, self.folder))
         on_first(lambda: write_json(self.folder / _SUMMARY, summary))

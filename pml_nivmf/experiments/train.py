@@ -144,11 +144,11 @@ def build_trainer(config: DictConfig, parts: Parts, end_of_epoch: Callable[[Trai
     )
 
 
-def fit_norms(parts: Parts) -> None:
+def fit_norms(parts: Parts, log_ratio: float) -> None:
     """Give degraded training items smaller norms; the trunk and the directions of embeddings stay as they are."""
     trunk = replace(parts, embedder=None)  # type: ignore[arg-type]
-    items = (parts.data.train_plain, parts.data.train_degraded)
-    parts.embedder.fit_norms(*(embed_items(trunk, part)[0] for part in items))  # type: ignore[operator]
+    images, degraded = (embed_items(trunk, part)[0] for part in (parts.data.train_plain, parts.data.train_degraded))
+    parts.embedder.fit_norms(images, degraded, log_ratio)  # type: ignore[operator]
 
 
 def warm_start(config: DictConfig, parts: Parts) -> None:

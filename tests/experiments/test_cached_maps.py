@@ -68,8 +68,8 @@ def test_maps_replace_images(config, tmp_path, capfd):
 
 
 def test_crops_of_training_images_are_stored_where_they_teach_norms(config):
-    parts = build.build_parts(config("model.fit_norms=true"))
-    images = build.build_parts(config("model.fit_norms=true", "model.cached_views=null"))
+    parts = build.build_parts(config("model.fit_norms=0.3"))
+    images = build.build_parts(config("model.fit_norms=0.3", "model.cached_views=null"))
     images.trunk.load_state_dict(parts.trunk.state_dict())
     assert len(parts.data.train_degraded) == len(parts.data.train_plain)
     with torch.no_grad():
