@@ -43,6 +43,11 @@ def write_json(path: Path, value: Any) -> None:
     write_text(path, json.dumps(finite(value), indent=1, allow_nan=False))
 
 
+def read_json(path: Path) -> Any:
+    """The content, or None if there is no such file."""
+    return json.loads(path.read_text()) if path.exists() else None
+
+
 def finite(value: Any) -> Any:
     """The same value with None in place of NaN and infinities, which JSON cannot hold."""
     if isinstance(value, dict):

@@ -12,6 +12,7 @@ from torchvision.transforms import functional as TF
 
 from ..checks import check_count, check_option
 
+CROP = 0.75  # the strength of crops that teach norms and test them: a quarter of the area is left
 _STRONGEST_BLUR = 1 / 8  # standard deviation at strength 1, relative to the shorter side
 
 

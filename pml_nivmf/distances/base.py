@@ -62,7 +62,7 @@ class NormCarryingDistance(BaseDistance, ABC):
         allowed = (width, 2 * width) if self.packed_references else (width,)
         if ref_emb is not None and ref_emb.shape[1] not in allowed:
             expected = " or ".join(map(str, allowed))
-            raise ValueError(f"references must have width {expected}, as queries have, got {ref_emb.shape[1]}")
+            raise ValueError(f"queries have width {width}, so references must have {expected}, got {ref_emb.shape[1]}")
 
     def _compare(self, query: Tensor, reference: Tensor, pairing: Pairing) -> Tensor:
         with torch.autocast(query.device.type, enabled=False):

@@ -9,6 +9,7 @@ from pytorch_metric_learning.losses import MultipleLosses
 from torch import Tensor, nn
 
 from ..data import DataSplits, DegradedItems, class_split
+from ..data.degraded import CROP
 from ..metrics import ProbabilisticAccuracyCalculator
 from ..models import EmbeddingHead
 from . import cached_maps, registry
@@ -130,8 +131,8 @@ def _build_data(settings: dict[str, Any]) -> DataSplits:
         raise ConfigError(f"evaluation.select_on: there are no validation classes: {remedy}")
     if settings["model"]["fit_norms"] and data.train_degraded is None:
         if len(data.input_shape) != 3:
-            raise ConfigError("model.fit_norms needs images, or degraded training items (x_train_degraded) of the data")
-        data = replace(data, train_degraded=DegradedItems(data.train_plain, "crop", cached_maps.CROP))
+            raise ConfigError("model.fit_norms needs images, or degraded training items: MapArrays has them")
+        data = replace(data, train_degraded=DegradedItems(data.train_plain, "crop", CROP))
     return data
 
 

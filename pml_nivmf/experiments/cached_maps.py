@@ -15,18 +15,18 @@ from tqdm import tqdm
 
 from ..data import DataSplits, DegradedItems, LabelledItems
 from ..data.arrays import original, random_view
+from ..data.degraded import CROP
 from ..data.splits import Source
 from ..files import write_atomically
 from .config import ConfigError
-
-CROP = 0.75  # degraded images show a quarter of the area
 
 
 def path_of(settings: dict[str, Any]) -> Path:
     """A file in `model.cache_dir` that is named after the data, the trunk and the number of views."""
     model = settings["model"]
     more = [] if settings["evaluation"]["select_on"] == "validation" else ["all classes"]
-    more += ["degraded training images"] * bool(model["fit_norms"])
+    if model["fit_norms"]:
+        more.append("degraded training images")
     text = yaml.safe_dump([settings["dataset"], model["trunk"], model["cached_views"], *more])
     return Path(model["cache_dir"]) / f"{hashlib.sha256(text.encode()).hexdigest()[:16]}.pt"
 

@@ -21,7 +21,7 @@ from omegaconf import DictConfig
 from tqdm import tqdm
 
 from ..checks import check_count, nearest
-from ..files import write_json, write_text
+from ..files import read_json, write_json, write_text
 from ..reports import tables
 from . import own_images, registry, run
 from .build import check_objects, compute_maps
@@ -40,14 +40,12 @@ class Job:
     @property
     def summary(self) -> dict[str, Any]:
         """Of a finished run; empty for others."""
-        path = self.folder / "summary.json"
-        return dict(json.loads(path.read_text())) if path.exists() else {}
+        return read_json(self.folder / "summary.json") or {}
 
     @property
     def epochs(self) -> int:
         """How many are finished."""
-        path = self.folder / "history.json"
-        return len(json.loads(path.read_text())) if path.exists() else 0
+        return len(read_json(self.folder / "history.json") or ())
 
 
 def plan(

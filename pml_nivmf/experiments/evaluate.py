@@ -38,16 +38,13 @@ def check_metrics(evaluation: dict[str, Any]) -> None:
 
 def evaluate(parts: Any, split: str) -> dict[str, float]:
     """Return the metrics of one split after an epoch, as `{SPLIT_METRIC: value}`; rank 0 computes them for all."""
-    metrics = on_first(lambda: _score(parts, split, parts.calculators["validation"])[0])
+    metrics = on_first(lambda: score(parts, split, "validation")[0])
     return {f"{split}_{name}": value for name, value in metrics.items()}
 
 
-def test(parts: Any) -> tuple[dict[str, float], Tensor, Tensor]:
-    """Return metrics, raw embeddings (n, M) and labels (n,) of the test set, on this rank."""
-    return _score(parts, "test", parts.calculators["test"])
-
-
-def _score(parts: Any, split: str, calculator: Any) -> tuple[dict[str, float], Tensor, Tensor]:
+def score(parts: Any, split: str = "test", metrics_of: str = "test") -> tuple[dict[str, float], Tensor, Tensor]:
+    """Return metrics, raw embeddings (n, M) and labels (n,) of a split, on this rank."""
+    calculator = parts.calculators[metrics_of]
     calculator.embedding_scale = parts.embedding_scale()
     embeddings, labels = embed_items(parts, getattr(parts.data, split))
     metrics = calculator.get_accuracy(embeddings, labels)

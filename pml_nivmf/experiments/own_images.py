@@ -41,6 +41,8 @@ def fitted(name: str, overrides: Sequence[str], losses: Sequence[str] | None = N
     if arguments["skip_bad"]:
         print(f"left out, because they cannot be read or are empty: {', '.join(arguments['skip_bad'])}")
     data = ImageFolder(**arguments | {"validation_share": 0})
+    if min(int(part.labels.bincount().max()) for part in (data.train, data.test)) < 2:
+        raise ConfigError(f"{arguments['root']}: one image per class is not enough: add more")
     names = [first.loss_variant] if losses is None else losses or first.compare
     chosen = _model(first, overrides, tuple(f"loss.{loss_class(name)}." for name in names))
     if data.num_classes >= _ENOUGH_CLASSES:

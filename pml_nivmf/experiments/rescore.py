@@ -15,7 +15,7 @@ from ..functional.pairing import unit_vectors
 from ..reports.run_folders import Run, read_runs
 from .compare import Job
 from .config import ConfigError, parse_saved, to_yaml, with_overrides
-from .evaluate import test
+from .evaluate import score
 from .load import build_best
 from .records import environment
 from .uncertainty import test_and_measure
@@ -80,7 +80,7 @@ def _score_together(jobs: Sequence[Job], folder: Path) -> None:
     embeddings = []
     for job in jobs:
         parts = build_best(job.config, job.folder)
-        _, raw, labels = test(parts)
+        _, raw, labels = score(parts)
         embeddings.append(unit_vectors(raw) if job.config.evaluation.retrieval == "cosine" else raw)
     metrics = parts.calculators["test"].get_accuracy(torch.cat(embeddings, dim=1), labels)
     summaries = [job.summary for job in jobs]

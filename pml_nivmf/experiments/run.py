@@ -1,7 +1,6 @@
 """One run: train, evaluate and save a checkpoint after every epoch, test the best epoch."""
 
 import contextlib
-import json
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -12,7 +11,7 @@ import torch
 from filelock import FileLock, Timeout
 from omegaconf import DictConfig
 
-from ..files import finite, remove_partial, write_json, write_text
+from ..files import finite, read_json, remove_partial, write_json, write_text
 from ..losses.collectives import world
 from . import checkpoint, uncertainty
 from .build import Parts, build_parts
@@ -52,7 +51,8 @@ def resume(folder: Path, overrides: Sequence[str] = ()) -> dict[str, Any]:
     Args:
         overrides: `general.epochs=20` trains a run for longer, also a finished one; settings of the machine may change.
     """
-    summary = on_first(lambda: _finished_summary(folder))
+    on_first(lambda: check_run(folder))
+    summary: dict[str, Any] | None = on_first(lambda: read_json(folder / _SUMMARY))
     if summary is not None and not overrides:
         on_first(lambda: print(f"{folder} is finished; {_EPOCHS}=N trains it longer"))
         return summary
@@ -90,7 +90,7 @@ class _Run:
         if self.trial is None:
             checkpoint.load_best(self.parts, self.folder)
             if self.config.model.fit_norms:
-                fit_norms(self.parts, self.config.model.fit_norms)
+                fit_norms(self.parts, self.config.model.fit_norms)  # on every rank, which all have the same data
                 on_first(lambda: checkpoint.save_best(self.parts, self.folder))
             summary |= on_first(lambda: uncertainty.test_and_measure(self.parts, self.folder))
         on_first(lambda: write_json(self.folder / _SUMMARY, summary))
@@ -198,11 +198,6 @@ def _begin(config: DictConfig, folder: Path, overwrite: bool) -> None:
     remove_partial(folder)
     write_json(folder / "environment.json", environment() | {"seed": config.general.seed, "ranks": world()})
     write_text(folder / _CONFIG, to_yaml(config))  # from here on it is a run
-
-
-def _finished_summary(folder: Path) -> dict[str, Any] | None:
-    check_run(folder)
-    return dict(json.loads((folder / _SUMMARY).read_text())) if (folder / _SUMMARY).exists() else None
 
 
 def _reopen(folder: Path, overrides: Sequence[str]) -> tuple[DictConfig, dict[str, Any] | None]:

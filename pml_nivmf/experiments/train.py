@@ -92,7 +92,9 @@ class Trainer(MetricLossOnly):
 
     def clip_gradients(self) -> None:
         most = self.parts.config.optimizers.clip_norm
-        for optimizer in self.optimizers.values() if most is not None else ():
+        if most is None:
+            return
+        for optimizer in self.optimizers.values():
             nn.utils.clip_grad_norm_([p for group in optimizer.param_groups for p in group["params"]], most)
 
     def step_optimizers(self) -> None:
@@ -146,7 +148,7 @@ def build_trainer(config: DictConfig, parts: Parts, end_of_epoch: Callable[[Trai
 
 def fit_norms(parts: Parts, log_ratio: float) -> None:
     """Give degraded training items smaller norms; the trunk and the directions of embeddings stay as they are."""
-    trunk = replace(parts, embedder=None)  # type: ignore[arg-type]
+    trunk = replace(parts, embedder=nn.Identity())
     images, degraded = (embed_items(trunk, part)[0] for part in (parts.data.train_plain, parts.data.train_degraded))
     parts.embedder.fit_norms(images, degraded, log_ratio)  # type: ignore[operator]
 

@@ -18,7 +18,7 @@ from ..metrics.certainty import NORM, PPK, SIMILARITY, certainty_metric, certain
 from ..metrics.posteriors import concentration_statistics
 from . import enrolment
 from .build import Parts
-from .evaluate import embed_items, test
+from .evaluate import embed_items, score
 
 ITEMS, PICTURES = "test_items.npz", "thumbnails.npz"
 _NEIGHBOURS = 5
@@ -72,7 +72,7 @@ def test_and_measure(parts: Parts, folder: Path) -> dict[str, Any]:
 
     Writes test_items.npz and, for images, thumbnails.npz.
     """
-    scores, embeddings, labels = test(parts)
+    scores, embeddings, labels = score(parts)
     scores |= enrolment.measure(parts, embeddings, labels)
     search = partial(retrieve, parts.calculators["test"], embeddings, labels)
     retrieved = search(embeddings, torch.arange(len(labels), device=labels.device))

@@ -61,10 +61,11 @@ def number_labels(labels: Any, count: int, known: Sequence[Label] = ()) -> tuple
     values = labels.tolist() if hasattr(labels, "tolist") else list(labels)
     if len(values) != count:
         raise ValueError(f"labels must have one entry for each of {count} embeddings, got {len(values)}")
-    columns = {label: column for column, label in enumerate(dict.fromkeys([*known, *values]))}
-    for label in columns:
+    for label in values:
         if isinstance(label, bool) or not isinstance(label, str | Integral):
             raise ValueError(f"a label must be an integer or a string, got {label!r}")
+    values = [label if isinstance(label, str) else int(label) for label in values]  # JSON has no integers of NumPy
+    columns = {label: column for column, label in enumerate(dict.fromkeys([*known, *values]))}
     return list(columns), torch.tensor([columns[label] for label in values], dtype=torch.long)
 
 

@@ -91,6 +91,7 @@ def maps(path, **more):
 
 def test_maps_are_multiplied_by_the_step_and_drawn_from_all_versions(tmp_path):
     views, degraded = np.full((1, 40, 3, 2, 2), 50, np.int8), np.full((40, 3, 2, 2), 100, np.int8)
+    degraded[:, 0, 0, 1] = np.arange(40)
     path = maps(tmp_path / "m.npz", views_train=views, x_train_degraded=degraded)
     splits, raw = MapArrays(path, degraded_share=0.25), np.load(path)
     assert splits.input_shape == (3, 2, 2)
@@ -103,7 +104,8 @@ def test_maps_are_multiplied_by_the_step_and_drawn_from_all_versions(tmp_path):
     torch.manual_seed(0)
     assert 100.0 not in [float(MapArrays(path).train[0][0][0, 0, 0]) for _ in range(30)]
     assert len(splits.train_degraded) == len(splits.train_plain)
-    assert bool((stacked(splits.train_degraded) == 100 * torch.from_numpy(raw["step"])[:, None, None]).all())
+    expected = degraded[splits.train_plain.indices.numpy()] * raw["step"][:, None, None]
+    assert np.array_equal(stacked(splits.train_degraded).numpy(), expected), "in the order of train_plain"
 
 
 @pytest.mark.parametrize(("share", "message"), [(0.5, "needs x_train_degraded"), (1.0, "less than 1, got 1.0")])

@@ -87,7 +87,7 @@ def test_bad_options():
 def test_bad_shapes():
     with pytest.raises(ValueError, match="2D"):
         PPKDistance()(torch.ones(3))
-    with pytest.raises(ValueError, match="width 4 or 8, as queries have, got 6"):
+    with pytest.raises(ValueError, match="queries have width 4, so references must have 4 or 8, got 6"):
         NivMFDistance()(torch.ones(3, 4), torch.ones(2, 6))
     with pytest.raises(ValueError, match="width 4"):
         PPKDistance().pairwise_distance(torch.ones(3, 4), torch.ones(3, 5))

@@ -154,7 +154,7 @@ def test_errors_are_one_line(images, tmp_path, capsys, command, problem):
 
 
 def test_nearest_neighbour_beside_a_gallery(images):
-    embeddings, labels = evaluate.test(load_run(images / "run").parts)[1:]
+    embeddings, labels = evaluate.score(load_run(images / "run").parts)[1:]
     right = []
     for seed in range(3):
         rows, queries = draw_gallery(labels, 2, seed)

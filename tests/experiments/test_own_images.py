@@ -59,6 +59,11 @@ def test_sampler_batch_and_validation_fit_the_number_of_classes(tmp_path, classe
     assert len(labels[list(sampler)][:batch_size].unique()) == min(training, 32)
 
 
+def test_one_image_per_class_is_refused_before_training(tmp_path, offline):
+    with pytest.raises(ConfigError, match="one image per class is not enough"):
+        settings(folder_of(tmp_path, 9, each=1))
+
+
 def test_choices_of_the_user_win_and_images_are_read_once(tmp_path, offline):
     root = folder_of(tmp_path, 9)
     (root / "broken.png").write_text("no class folder")
@@ -74,11 +79,16 @@ def test_choices_of_the_user_win_and_images_are_read_once(tmp_path, offline):
 
 
 @pytest.mark.parametrize("losses", [None, (), ("el_nivmf", "proxy_anchor")])
-def test_a_pretrained_trunk_starts_with_vague_images(tmp_path, losses):
+def test_a_pretrained_trunk_has_the_recommended_settings(tmp_path, losses):
     overrides = [f"dataset.ImageFolder.root={folder_of(tmp_path, 9)}", "model.trunk.TimmTrunk.weights_file=lite0.pth"]
-    norms = [text for text in own_images.fitted("own_images", overrides, losses) if "initial_norm" in text]
-    name = "NonIsotropicVMFLoss" if losses else "JointProxyLoss.probabilistic.NonIsotropicVMFLoss"
-    assert norms == [f"loss.{name}.initial_norm_per_dim=0.25"]
+    chosen = [text for text in own_images.fitted("own_images", overrides, losses) if text.startswith("loss.")]
+    joint = "loss.JointProxyLoss."
+    assert chosen == (
+        ["loss.NonIsotropicVMFLoss.initial_norm_per_dim=0.25"]
+        if losses
+        else [f"{joint}probabilistic.NonIsotropicVMFLoss.initial_norm_per_dim=0.25", f"{joint}weight=1"]
+    )
+    assert compose("own_images").config.model.fit_norms > 0
 
 
 def test_a_folder_of_four_classes_becomes_a_report(tmp_path, monkeypatch, capfd, offline):

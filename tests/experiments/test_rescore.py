@@ -12,7 +12,7 @@ from pml_nivmf import cli
 from pml_nivmf.experiments import checkpoint, compare, rescore, run
 from pml_nivmf.experiments.build import build_parts
 from pml_nivmf.experiments.config import compose
-from pml_nivmf.experiments.evaluate import test as score
+from pml_nivmf.experiments.evaluate import score
 from pml_nivmf.metrics import feature_diversity
 from pml_nivmf.reports.run_folders import read_runs
 from pml_nivmf.reports.view import weight_scores

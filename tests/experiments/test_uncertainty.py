@@ -39,7 +39,7 @@ def experiment(folder, dataset, *more):
 def measure(config, folder):
     """An experiment with initial weights, and what `test_and_measure` returned and wrote."""
     parts = build_parts(config)
-    embeddings = evaluate.test(parts)[1]
+    embeddings = evaluate.score(parts)[1]
     metrics, measures = uncertainty.test_and_measure(parts, folder).values()
     assert measures["certainty"] == {name: metrics[name] for name in CERTAINTY_METRICS}
     items = np.load(folder / uncertainty.ITEMS)

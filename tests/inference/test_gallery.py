@@ -171,6 +171,7 @@ def test_with_an_inference_model():
         (torch.full((1, 4), torch.nan), [0], "NaN.* row 0"),
         (torch.ones(2, 4), [0], "labels must have one entry for each of 2 embeddings, got 1"),
         (torch.ones(1, 4), [1.5], "a label must be an integer or a string, got 1.5"),
+        (torch.ones(2, 4), [1, True], "a label must be an integer or a string, got True"),
     ],
 )
 def test_refuses_what_cannot_be_enrolled(embeddings, labels, problem):
