@@ -130,8 +130,8 @@ def _build_data(settings: dict[str, Any]) -> DataSplits:
         remedy = "set validation_share, or select_on to last or, as in the paper, to test"
         raise ConfigError(f"evaluation.select_on: there are no validation classes: {remedy}")
     if settings["model"]["fit_norms"] and data.train_degraded is None:
-        if len(data.input_shape) != 3:
-            raise ConfigError("model.fit_norms needs images, or degraded training items: MapArrays has them")
+        if len(data.input_shape) != 3 or data.input_shape[0] not in (1, 3):
+            raise ConfigError("model.fit_norms needs images, or degraded training items: x_train_degraded in the .npz")
         data = replace(data, train_degraded=DegradedItems(data.train_plain, "crop", CROP))
     return data
 

@@ -25,8 +25,6 @@ def path_of(settings: dict[str, Any]) -> Path:
     """A file in `model.cache_dir` that is named after the data, the trunk and the number of views."""
     model = settings["model"]
     more = [] if settings["evaluation"]["select_on"] == "validation" else ["all classes"]
-    if model["fit_norms"]:
-        more.append("degraded training images")
     text = yaml.safe_dump([settings["dataset"], model["trunk"], model["cached_views"], *more])
     return Path(model["cache_dir"]) / f"{hashlib.sha256(text.encode()).hexdigest()[:16]}.pt"
 
@@ -52,7 +50,7 @@ def with_maps(data: DataSplits, trunk: Any, settings: dict[str, Any]) -> DataSpl
         train=_stored(data.train, maps["train"], random_view),
         train_plain=_stored(data.train_plain, maps["train"]),
         validation=_stored(data.validation, maps.get("validation", maps["test"])),  # none: there are no such classes
-        train_degraded=data.train_degraded and _stored(data.train_plain, maps["train_degraded"]),
+        train_degraded=_stored(data.train_plain, maps["train_degraded"]),
         test=_stored(data.test, maps["test"]),
         test_degraded=_stored(data.test, maps["test_degraded"]),
         degraded_as="crops of a quarter of the area",
@@ -66,7 +64,7 @@ def _compute(data: DataSplits, lower: torch.nn.Module, settings: dict[str, Any])
     views = settings["model"]["cached_views"]
     jobs: dict[str, list[Any]] = {
         "train": [data.train_plain, *[data.train] * views],
-        "train_degraded": [data.train_degraded or ()],
+        "train_degraded": [DegradedItems(data.train_plain, "crop", CROP)],
         "validation": [data.validation],
         "test": [data.test],
         "test_degraded": [DegradedItems(data.test, "crop", CROP)],

@@ -28,8 +28,9 @@ def measure(parts: Parts, embeddings: Tensor, labels: Tensor) -> dict[str, float
     K: see `evaluation.gallery_shots`. NAME: see `posterior_metrics`; or nearest_neighbour, whose accuracy it is.
     """
     shots = parts.config.evaluation.gallery_shots
-    prior = _prior(parts) if shots else None
-    results: dict[str, float] = {}
+    if not shots:
+        return {}
+    prior, results = _prior(parts), dict[str, float]()
     for count in tqdm(shots, desc="galleries", leave=False):
         answers = []
         for seed in range(_SEEDS):

@@ -41,14 +41,14 @@ def fitted(name: str, overrides: Sequence[str], losses: Sequence[str] | None = N
     if arguments["skip_bad"]:
         print(f"left out, because they cannot be read or are empty: {', '.join(arguments['skip_bad'])}")
     data = ImageFolder(**arguments | {"validation_share": 0})
-    if min(int(part.labels.bincount().max()) for part in (data.train, data.test)) < 2:
-        raise ConfigError(f"{arguments['root']}: one image per class is not enough: add more")
-    names = [first.loss_variant] if losses is None else losses or first.compare
-    chosen = _model(first, overrides, tuple(f"loss.{loss_class(name)}." for name in names))
-    if data.num_classes >= _ENOUGH_CLASSES:
+    chosen = [] if data.num_classes >= _ENOUGH_CLASSES else ["evaluation.select_on=last"]
+    if not chosen:
         data = ImageFolder(**arguments)
-    else:
-        chosen.append("evaluation.select_on=last")
+    for part in ("train", "validation", "test"):
+        if 0 < len(labels := getattr(data, part).labels) == len(labels.unique()):
+            raise ConfigError(f"{arguments['root']}: one image per {part} class is not enough: add more")
+    names = [first.loss_variant] if losses is None else losses or first.compare
+    chosen += _model(first, overrides, tuple(f"loss.{loss_class(name)}." for name in names))
     m = max(2, _BATCH // data.num_classes)  # where classes are small, several are views of one image
     batch_size = m * min(data.num_classes, _BATCH // m)
     epochs = min(_EPOCHS[1], max(_EPOCHS[0], first.fit["images"] // max(batch_size, len(data.train))))
@@ -86,7 +86,7 @@ def outlook(config: DictConfig, runs: int, workers: int) -> str:
     train, validation, test = map(len, labels.values())
     load, step = _seconds_per_image(parts, config.general.batch_size, is_stored=views is not None)
     rounds, drawn = epochs * math.ceil(runs / workers), max(train, config.general.batch_size)
-    stored = (1 + (views or 0) + bool(config.model.fit_norms)) * train + validation + 2 * test
+    stored = (2 + (views or 0)) * train + validation + 2 * test  # with degraded ones
     loaded = rounds * (drawn + validation) if views is None else stored
     seconds = rounds * step * (drawn + validation / 3) + load * loaded  # validation: only forward
     duration = f"{seconds / 60:.0f} min" if seconds > 90 else f"{seconds:.0f} s"

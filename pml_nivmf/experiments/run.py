@@ -89,12 +89,15 @@ class _Run:
         summary = self._summary()
         if self.trial is None:
             checkpoint.load_best(self.parts, self.folder)
-            if self.config.model.fit_norms:
-                fit_norms(self.parts, self.config.model.fit_norms)  # on every rank, which all have the same data
-                on_first(lambda: checkpoint.save_best(self.parts, self.folder))
-            summary |= on_first(lambda: uncertainty.test_and_measure(self.parts, self.folder))
+            summary |= on_first(self._fit_norms_and_test)
         on_first(lambda: write_json(self.folder / _SUMMARY, summary))
         return dict(finite(summary))
+
+    def _fit_norms_and_test(self) -> dict[str, Any]:
+        if self.config.model.fit_norms:
+            fit_norms(self.parts, self.config.model.fit_norms)
+            checkpoint.save_best(self.parts, self.folder)
+        return uncertainty.test_and_measure(self.parts, self.folder)
 
     def after_epoch(self, trainer: Trainer) -> bool:
         """Evaluate, record, save; return whether to continue. PML's trainer calls it after every epoch."""

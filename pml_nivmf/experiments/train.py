@@ -92,9 +92,7 @@ class Trainer(MetricLossOnly):
 
     def clip_gradients(self) -> None:
         most = self.parts.config.optimizers.clip_norm
-        if most is None:
-            return
-        for optimizer in self.optimizers.values():
+        for optimizer in () if most is None else self.optimizers.values():
             nn.utils.clip_grad_norm_([p for group in optimizer.param_groups for p in group["params"]], most)
 
     def step_optimizers(self) -> None:

@@ -17,11 +17,12 @@ def double(item):
 
 
 def build(labels=LABELS, share=0.25):
-    """Items are their own numbers; training doubles them."""
+    """Items are their own numbers; training doubles them, degradation makes them negative."""
     items = torch.arange(len(labels), dtype=torch.float32)
     test = Source(torch.arange(4, dtype=torch.float32) + 100, torch.tensor([50, 50, 60, 60]))
     held_out = hold_out_classes(labels, share, seed=0)
-    return make_splits(Source(items, labels), test, held_out, double, torch.Tensor.clone, ())
+    degraded = Source(-items, labels)
+    return make_splits(Source(items, labels), test, held_out, double, torch.Tensor.clone, (), train_degraded=degraded)
 
 
 @pytest.mark.parametrize(("share", "count"), [(0.25, 2), (0.5, 4), (0.01, 2), (0.7, 6)])
@@ -83,6 +84,7 @@ def test_every_class_is_held_out_by_one_of_the_class_splits():
         assert set(LABELS[part.train.indices].tolist()) == set(SIZES) - classes
         assert sorted(set(part.train.labels.tolist())) == list(range(part.num_classes))
         assert [2 * item.item() for item, _ in part.train_plain] == [item.item() for item, _ in part.train]
+        assert [(-item.item(), y) for item, y in part.train_degraded] == [(x.item(), y) for x, y in part.train_plain]
         assert [item.item() for item, _ in part.validation] == part.validation.indices.tolist()
     for number, count, message in ((3, 3, "split must be 0 … 2"), (None, 3, "got None"), (0, 5, "5 splits of 8 train")):
         with pytest.raises(ValueError, match=message):

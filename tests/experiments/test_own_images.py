@@ -10,6 +10,7 @@ from torch.utils.data import DataLoader
 
 from pml_nivmf import cli
 from pml_nivmf.data.images import ImagePaths
+from pml_nivmf.data.splits import hold_out_classes
 from pml_nivmf.experiments import own_images, registry
 from pml_nivmf.experiments.config import ConfigError, compose
 from pml_nivmf.experiments.folders import results_folder
@@ -59,9 +60,15 @@ def test_sampler_batch_and_validation_fit_the_number_of_classes(tmp_path, classe
     assert len(labels[list(sampler)][:batch_size].unique()) == min(training, 32)
 
 
-def test_one_image_per_class_is_refused_before_training(tmp_path, offline):
-    with pytest.raises(ConfigError, match="one image per class is not enough"):
-        settings(folder_of(tmp_path, 9, each=1))
+@pytest.mark.parametrize("part", ["train", "validation", "test"])
+def test_one_image_per_class_is_refused_before_training(tmp_path, offline, part):
+    is_held_out = hold_out_classes(torch.arange(8), 0.25, seed=0).tolist()
+    for number, role in enumerate([*("validation" if held else "train" for held in is_held_out), "test", "test"]):
+        folder = tmp_path / ("test" if role == "test" else "train") / str(number)
+        for image in range(1 if role == part else 2):
+            write_image(folder / f"{image}.png", 20 * number)
+    with pytest.raises(ConfigError, match=f"one image per {part} class is not enough"):
+        settings(tmp_path)
 
 
 def test_choices_of_the_user_win_and_images_are_read_once(tmp_path, offline):

@@ -1,5 +1,6 @@
 """Galleries in files."""
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import save_file
@@ -31,8 +32,9 @@ def test_a_file_has_everything(gallery, tmp_path):
 
 
 def test_a_gallery_that_is_not_fitted_can_be_saved(tmp_path):
-    gallery = enrol(torch.eye(3), [1, 2, 3])
+    gallery = enrol(torch.eye(3), [np.int64(1), 2, "3"])
     gallery.save(tmp_path / "g")
+    assert ClassGallery.load(tmp_path / "g").labels == [1, 2, "3"]
     with pytest.raises(ValueError, match="call fit"):
         ClassGallery.load(tmp_path / "g")(torch.eye(3))
 
