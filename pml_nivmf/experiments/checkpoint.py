@@ -53,8 +53,7 @@ def save_best(parts: Parts, folder: Path) -> None:
 
 def load_best(parts: Parts, folder: Path) -> None:
     """Load the weights of a run's best epoch."""
-    weights = on_first(lambda: load_tensors(folder / BEST))
-    _load_states(parts.modules(), weights, str(folder / BEST))
+    _load_states(parts.modules(), on_first(lambda: load_tensors(folder / BEST)), str(folder / BEST))
 
 
 def load_tensors(path: Path) -> dict[str, Any]:

@@ -200,6 +200,8 @@ def in_processes(
 
 def _prepare_worker(plugins: Sequence[str]) -> None:
     threading.Thread(target=_end_with_parent, daemon=True).start()
+    if sys.platform == "linux":  # loaders start their workers as outside of a pool: at once, without named semaphores
+        multiprocessing.set_start_method("fork", force=True)
     tqdm.set_lock(threading.RLock())  # its own is a semaphore, which a terminated worker would leak
     sys.stdout = sys.stderr = io.StringIO()  # lines and bars of each run: the command has one bar for all
     torch.set_num_threads(1)

@@ -44,5 +44,4 @@ def run_folder(composed: Composed, name_or_path: str, overrides: Sequence[str]) 
     general = composed.config.general
     if general.run_dir is not None:
         return Path(general.run_dir).expanduser()  # shells do not expand ~ after `=`
-    folder = results_folder(None, name_or_path, overrides)
-    return folder / Path(composed.loss_variant).stem / f"seed-{general.seed}"
+    return results_folder(None, name_or_path, overrides) / Path(composed.loss_variant).stem / f"seed-{general.seed}"

@@ -131,7 +131,7 @@ class _Run:
         """Keep the weights of the best score, or of every epoch if the last one is tested."""
         evaluation, progress = self.config.evaluation, self.progress
         score = row.get(f"{self.split}_{evaluation.select}", math.nan)
-        is_better = score > progress.best_score or evaluation.select_on == "last"
+        is_better = score >= progress.best_score or evaluation.select_on == "last"  # of equal ones the later
         progress.evaluations_since_best += 1
         if is_better or progress.best_epoch == 0:  # a first score may be NaN; one epoch is tested
             progress.best_score = -math.inf if math.isnan(score) else score
@@ -188,9 +188,9 @@ def is_begun(folder: Path) -> bool:
 def _check_startable(folder: Path, overwrite: bool) -> None:
     if not overwrite and any((folder / name).exists() for name in (_CONFIG, *_OUTPUTS)):
         finished = (folder / _SUMMARY).exists()
-        contents = "a finished run" if finished else f"an unfinished run: use --resume {folder}"
+        contents = "a finished run: " if finished else f"an unfinished run: use --resume {folder}, "
         remedy = "choose another general.run_dir, or pass --overwrite to replace it"
-        raise ConfigError(f"{folder} contains {contents}; {remedy}")
+        raise ConfigError(f"{folder} contains {contents}{remedy}")
 
 
 def _begin(config: DictConfig, folder: Path, overwrite: bool) -> None:

@@ -48,7 +48,7 @@ class OptimizersConfig:
 class ScheduleConfig:
     scheduler: ObjectConfig = field(default_factory=dict)  # stepped once per epoch, on every optimizer; {}: none
     warm_start: bool = True  # start class proxies at class means, ours and PML's alike
-    patience: int | None = _limited(None, at_least=1)  # evaluations without a better score; None: no limit
+    patience: int | None = _limited(None, at_least=1)  # evaluations with a worse score; None: no limit
 
 
 @dataclass

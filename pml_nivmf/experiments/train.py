@@ -86,8 +86,7 @@ class Trainer(MetricLossOnly):
         if not math.isfinite(value):
             raise self._diverged(f"the loss is {value}")
         self.batch_losses.append(value)
-        may_reduce_scale = self.scaler.get_scale() > 1
-        if not may_reduce_scale and not all_finite(self._gradients().values()):
+        if self.scaler.get_scale() <= 1 and not all_finite(self._gradients().values()):
             raise self._diverged(f"the loss is {value:.4g}, but its gradients contain NaN or infinity")
 
     def clip_gradients(self) -> None:

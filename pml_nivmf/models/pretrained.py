@@ -151,7 +151,7 @@ def _load_weights(model: nn.Module, file: str | Path) -> None:
     The file may contain the classifier, which is nn.Identity in a trunk.
     """
     if not Path(file).is_file():
-        raise FileNotFoundError(f"weights_file {str(file)!r} does not exist")
+        raise FileNotFoundError(f"weights_file {str(file)!r} is not a file")
     identities = [name for name, module in model.named_modules() if isinstance(module, nn.Identity)]
     left_out = tuple(f"{layer}." for layer in identities)
     try:
@@ -160,7 +160,8 @@ def _load_weights(model: nn.Module, file: str | Path) -> None:
             state = {key.removeprefix("model."): value for key, value in state.items()}
         model.load_state_dict({key: value for key, value in state.items() if not key.startswith(left_out)})
     except Exception as error:  # pickle, torch, timm and safetensors raise their own classes
-        raise ValueError(f"cannot load the state dict {file}: {shorten(str(error), width=500)}") from error
+        reason = shorten(f"{type(error).__name__}: {error}", width=500)
+        raise ValueError(f"cannot load the state dict {file}: {reason}") from error
 
 
 @contextlib.contextmanager

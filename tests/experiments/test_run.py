@@ -92,6 +92,12 @@ def test_early_stopping(experiment, tmp_path, monkeypatch):
     assert (summary["epochs"], summary["best_epoch"]) == (3, 1)
 
 
+def test_of_equal_scores_the_later_epoch_is_tested(experiment, tmp_path, monkeypatch):
+    """Few validation classes are soon all right, when training has only begun."""
+    monkeypatch.setattr(run, "evaluate", lambda *_: {"validation_mean_average_precision_at_r": 1.0})
+    assert run.start(compose(experiment, ["general.epochs=3"]).config, tmp_path / "run")["best_epoch"] == 3
+
+
 @pytest.mark.parametrize(
     ("epoch", "loss", "option"),
     [

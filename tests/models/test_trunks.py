@@ -127,10 +127,10 @@ def test_files_that_are_not_state_dicts(tmp_path, capsys):
     (tmp_path / "text.pth").write_text("not weights")
     (tmp_path / "cut.safetensors").write_bytes(b"\x10\x00")
     for file in tmp_path.iterdir():
-        with pytest.raises(ValueError, match=rf"cannot load the state dict .*{file.name}: "):
+        with pytest.raises(ValueError, match=rf"cannot load the state dict .*{file.name}: .*Error"):
             TimmTrunk("test_resnet", weights_file=file)
     assert "pickled code ran" not in capsys.readouterr().out
-    with pytest.raises(FileNotFoundError, match=r"nowhere\.pth' does not exist"):
+    with pytest.raises(FileNotFoundError, match=r"nowhere\.pth' is not a file"):
         TorchvisionTrunk("resnet18", weights_file="nowhere.pth")
 
 
