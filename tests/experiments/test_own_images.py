@@ -89,11 +89,16 @@ def test_choices_of_the_user_win_and_images_are_read_once(tmp_path, offline):
 def test_a_pretrained_trunk_has_the_recommended_settings(tmp_path, losses):
     overrides = [f"dataset.ImageFolder.root={folder_of(tmp_path, 9)}", "model.trunk.TimmTrunk.weights_file=lite0.pth"]
     chosen = [text for text in own_images.fitted("own_images", overrides, losses) if text.startswith("loss.")]
-    joint = "loss.JointProxyLoss."
+    joint, probabilistic = "loss.JointProxyLoss.", "loss.JointProxyLoss.probabilistic.NonIsotropicVMFLoss."
     assert chosen == (
-        ["loss.NonIsotropicVMFLoss.initial_norm_per_dim=0.25"]
+        ["loss.NonIsotropicVMFLoss.initial_norm_per_dim=0.5"]
         if losses
-        else [f"{joint}probabilistic.NonIsotropicVMFLoss.initial_norm_per_dim=0.25", f"{joint}weight=1"]
+        else [
+            f"{probabilistic}initial_norm_per_dim=0.5",
+            f"{probabilistic}cosine_scale=11.7",
+            f"{joint}guidance.ProxyAnchorLoss.alpha=12.8",
+            f"{joint}weight=1",
+        ]
     )
     assert compose("own_images").config.model.fit_norms > 0
 
