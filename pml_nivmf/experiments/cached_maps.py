@@ -25,7 +25,7 @@ def path_of(settings: dict[str, Any]) -> Path:
     """A file in `model.cache_dir` that is named after the data, the trunk and the number of views."""
     model = settings["model"]
     more = [] if settings["evaluation"]["select_on"] == "validation" else ["all classes"]
-    text = yaml.safe_dump([settings["dataset"], model["trunk"], model["cached_views"], *more])
+    text = yaml.safe_dump([settings["dataset"], model["trunk"], model["cached_views"], "degraded", *more])
     return Path(model["cache_dir"]) / f"{hashlib.sha256(text.encode()).hexdigest()[:16]}.pt"
 
 
