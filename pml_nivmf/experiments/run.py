@@ -95,7 +95,7 @@ class _Run:
 
     def _fit_norms_and_test(self) -> dict[str, Any]:
         if self.config.model.fit_norms:
-            fit_norms(self.parts, self.config.model.fit_norms)
+            fit_norms(self.parts)
             checkpoint.save_best(self.parts, self.folder)
         return uncertainty.test_and_measure(self.parts, self.folder)
 

@@ -27,7 +27,7 @@ class ModelConfig:
     embedding_size: int = _limited(128, at_least=2)
     head_scale: float = _limited(1.0)  # factor of the head's initial weights; the paper's losses start with large norms
     freeze_batch_norm: bool = False  # keep the loaded statistics, as in the paper
-    fit_norms: float = _limited(0.0)  # log_ratio of EmbeddingHead.fit_norms, for crops of training images; 0: none
+    fit_norms: bool = False  # after training, EmbeddingHead.fit_norms with training images and crops of them
     # Store every image and this many random views of it, or outputs of TimmTrunk's frozen part for them (frozen_until).
     cached_views: int | None = _limited(None)
     cache_dir: str = "runs/cached_maps"

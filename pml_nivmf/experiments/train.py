@@ -143,11 +143,11 @@ def build_trainer(config: DictConfig, parts: Parts, end_of_epoch: Callable[[Trai
     )
 
 
-def fit_norms(parts: Parts, log_ratio: float) -> None:
-    """Give degraded training items smaller norms; the trunk and the directions of embeddings stay as they are."""
+def fit_norms(parts: Parts) -> None:
+    """Let norms say how close an image is to its class; the trunk and the directions of embeddings stay as they are."""
     trunk = replace(parts, embedder=nn.Identity())
-    images, degraded = (embed_items(trunk, part)[0] for part in (parts.data.train_plain, parts.data.train_degraded))
-    parts.embedder.fit_norms(images, degraded, log_ratio)  # type: ignore[operator]
+    (images, labels), (crops, _) = (embed_items(trunk, x) for x in (parts.data.train_plain, parts.data.train_degraded))
+    parts.embedder.fit_norms(images, crops, labels)  # type: ignore[operator]
 
 
 def warm_start(config: DictConfig, parts: Parts) -> None:

@@ -2,9 +2,11 @@
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
-from ..checks import check_count, check_option, check_positive, check_range
+from ..checks import check_count, check_option, check_positive
 
+_COSINES = 0.05, 0.98  # of an image and its class; outside, the logarithm of the concentration would have no bounds
 _POOLINGS = {"max": nn.AdaptiveMaxPool2d, "avg": nn.AdaptiveAvgPool2d}
 
 
@@ -70,27 +72,35 @@ class EmbeddingHead(nn.Linear):
         return super().forward(features) * (self.scale * torch.exp(logarithm))
 
     @torch.no_grad()
-    def fit_norms(self, features: Tensor, degraded: Tensor, log_ratio: float = 0.3, ridge: float = 30.0) -> None:
-        r"""Give degraded images smaller norms. Directions, and so retrieval by cosine, do not change.
+    def fit_norms(self, features: Tensor, degraded: Tensor, labels: Tensor, ridge: float = 0.5) -> None:
+        r"""Let norms say how close an image is to its class. Directions, and so retrieval by cosine, do not change.
 
-        With the differences δ of an image's features and those of a degraded version, v minimises
+        A vMF with a mean cosine of c to its mean direction has a concentration of about M·c/(1 − c²). With the cosine c
+        of an image and the mean of the other images of its class, v minimises
 
-            E(m − ⟨v, δ⟩)² + λ·‖v‖²·E‖δ‖²/D,     so v = m·(E[δδᵀ] + λ·E‖δ‖²/D·I)⁻¹·E[δ]
+            Var(log c/(1 − c²) − log‖W·f + b‖ − ⟨v, f⟩) + λ·‖v‖²·E‖f − f₀‖²/D
 
-        features: of images, (n, D), from the trained trunk in evaluation mode; their mean becomes f₀.
-        degraded: of the same images, with less to see, (n, D).
-        log_ratio: m, how much larger the logarithm of an image's norm should become than that of its degraded version.
-        ridge: λ. Less of it separates degraded images better, but then the norm says little else.
+        features: of training images, (n, D), from the trained trunk in evaluation mode.
+        degraded: of the same images, with less to see, (n, D); f₀ is the mean of both, so the mean of log‖z‖ stays.
+        labels: their classes, (n,). Classes of one image are left out.
+        ridge: λ. More of it predicts right retrievals a little better, less gives more degraded images a smaller norm.
         """
-        if features.shape != degraded.shape or features.shape[1:] != self.norm_weight.shape or not len(features):
-            shapes = f"{tuple(features.shape)} and {tuple(degraded.shape)}"
-            raise ValueError(f"features and degraded must both be (images, {self.in_features}), got {shapes}")
-        difference = features.double() - degraded.double()
-        moment = difference.T @ difference / len(difference)
-        mean_square = moment.diagonal().mean().clamp_min(torch.finfo(moment.dtype).tiny)  # v = 0 where nothing differs
-        moment.diagonal().add_(check_positive("ridge", ridge) * mean_square)
-        self.norm_weight.copy_(check_range("log_ratio", log_ratio) * torch.linalg.solve(moment, difference.mean(dim=0)))
-        self.norm_origin.copy_(features.double().mean(dim=0))
+        _, classes, counts = labels.unique(return_inverse=True, return_counts=True)
+        if not (known := counts[classes] > 1).any():
+            raise ValueError("labels have one image of each class: no norms can be fitted")
+        inputs = torch.stack([features, degraded])
+        embeddings = super().forward(inputs)  # (2, n, M)
+        units = F.normalize(embeddings, dim=-1)
+        others = units.new_zeros(len(counts), self.out_features).index_add(0, classes, units[0])[classes] - units[0]
+        cosine = F.cosine_similarity(units, others, dim=-1).clamp(*_COSINES)
+        log_norm = torch.linalg.vector_norm(embeddings, dim=-1).clamp_min(torch.finfo(units.dtype).tiny).log()
+        target = (cosine.logit() - cosine.log1p() - log_norm)[:, known].flatten()
+        inputs = inputs[:, known].flatten(0, 1)
+        self.norm_origin.copy_(inputs.mean(dim=0))
+        inputs = inputs - self.norm_origin
+        moment = (inputs.T @ inputs).double()
+        moment.diagonal().add_(check_positive("ridge", ridge) * moment.diagonal().mean())
+        self.norm_weight.copy_(torch.linalg.solve(moment, (inputs.T @ (target - target.mean())).double()))
 
 
 class Identity(nn.Identity):

@@ -74,7 +74,7 @@ def test_crops_of_training_images_are_stored(config, tmp_path):
     for path in (tmp_path / "cub").rglob("*.jpg"):
         Image.fromarray(generator.integers(0, 256, (30, 40, 3), dtype=np.uint8)).save(path)
     parts = build.build_parts(config())
-    images = build.build_parts(config("model.fit_norms=0.3", "model.cached_views=null"))
+    images = build.build_parts(config("model.fit_norms=true", "model.cached_views=null"))
     assert len(parts.data.train_degraded) == len(parts.data.train_plain)
     crop, whole, expected = (
         items[1][0] for items in (parts.data.train_degraded, parts.data.train_plain, images.data.train_degraded)

@@ -91,16 +91,16 @@ def test_a_pretrained_trunk_has_the_recommended_settings(tmp_path, losses):
     chosen = [text for text in own_images.fitted("own_images", overrides, losses) if text.startswith("loss.")]
     joint, probabilistic = "loss.JointProxyLoss.", "loss.JointProxyLoss.probabilistic.NonIsotropicVMFLoss."
     assert chosen == (
-        ["loss.NonIsotropicVMFLoss.initial_norm_per_dim=0.5"]
+        ["loss.NonIsotropicVMFLoss.initial_norm_per_dim=0.15"]
         if losses
         else [
-            f"{probabilistic}initial_norm_per_dim=0.5",
+            f"{probabilistic}initial_norm_per_dim=0.15",
             f"{probabilistic}cosine_scale=11.7",
             f"{joint}guidance.ProxyAnchorLoss.alpha=12.8",
             f"{joint}weight=1",
         ]
     )
-    assert compose("own_images").config.model.fit_norms > 0
+    assert compose("own_images").config.model.fit_norms
 
 
 def test_a_folder_of_four_classes_becomes_a_report(tmp_path, monkeypatch, capfd, offline):

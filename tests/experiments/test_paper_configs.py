@@ -183,7 +183,7 @@ def test_every_loss_of_every_experiment_trains_two_steps(name, monkeypatch):
         check_objects(composed)
         config = composed.config
         config.dataset, config.model.trunk, config.general.batch_size = {"TinyFeatures": {}}, {"Identity": {}}, 60
-        config.model.embedding_size, config.model.cached_views, config.model.fit_norms = 128, None, 0.0
+        config.model.embedding_size, config.model.cached_views, config.model.fit_norms = 128, None, False
         parts = build_parts(config)
         assert {type(parts.loss).__name__} == set(read(f"loss/{loss}"))
         optimized = {p for o in parts.optimizers.values() for group in o.param_groups for p in group["params"]}

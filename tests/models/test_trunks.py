@@ -4,6 +4,7 @@ import urllib.error
 import urllib.request
 
 import huggingface_hub
+import numpy as np
 import pytest
 import timm
 import torch
@@ -216,22 +217,32 @@ def test_identity_and_embedding_head():
 
 
 def test_norms_are_fitted_by_ridge_regression_and_directions_stay():
-    torch.manual_seed(0)
-    features = torch.rand(50, 6, dtype=torch.double)
-    degraded = features * torch.rand(6) - 0.2 * torch.rand(50, 6)
+    generator = np.random.default_rng(0)
+    labels = np.append(generator.permutation(np.repeat([3, 5, 9], 10)), 12)  # 12 has one image, which is left out
+    features = generator.normal(labels[:, None], 2.0, (31, 6))
+    degraded = features * generator.random(6) - generator.random((31, 6))
     head = EmbeddingHead(6, 4).double()
-    before = head(features)
-    head.fit_norms(features, degraded, log_ratio=0.5, ridge=2.0)
-    difference = (features - degraded).numpy()
-    penalty = 2.0 * (difference**2).mean() * len(difference)  # scikit-learn minimises the sum over images
-    expected = Ridge(penalty, fit_intercept=False).fit(difference, [0.5] * 50).coef_
-    torch.testing.assert_close(head.norm_weight, torch.from_numpy(expected))
-    factors = torch.exp((features - features.mean(dim=0)) @ head.norm_weight)
-    torch.testing.assert_close(head(features), before * factors[:, None])
-    fitted = {name: value.clone() for name, value in head.state_dict().items()}
-    head.fit_norms(features, degraded, log_ratio=0.5, ridge=2.0)
-    torch.testing.assert_close(dict(head.state_dict()), fitted, msg="fitting again changes nothing")
-    with pytest.raises(ValueError, match=r"must both be \(images, 6\), got \(50, 6\) and \(49, 6\)"):
-        head.fit_norms(features, degraded[1:])
-    head.fit_norms(features, features)
-    assert not head.norm_weight.any(), "nothing differs"
+    weight, bias = head.weight.detach().numpy(), head.bias.detach().numpy()
+    inputs, target = [], []
+    for version in (features, degraded):
+        for index in range(30):
+            others = [i for i in range(31) if labels[i] == labels[index] and i != index]
+            means = features[others] @ weight.T + bias
+            mean = (means / np.linalg.norm(means, axis=1, keepdims=True)).mean(axis=0)
+            embedding = version[index] @ weight.T + bias
+            norm = np.linalg.norm(embedding)
+            cosine = np.clip(embedding @ mean / np.linalg.norm(mean) / norm, 0.05, 0.98)
+            inputs.append(version[index])
+            target.append(np.log(cosine / (1 - cosine**2)) - np.log(norm))
+    penalty = 2.0 * np.var(inputs, axis=0).sum() / 6 * 60  # scikit-learn minimises the sum over images
+    expected = torch.from_numpy(Ridge(penalty).fit(inputs, target).coef_)
+
+    tensors = [torch.from_numpy(array) for array in (features, degraded, labels)]
+    before = head(tensors[0])
+    for _ in range(2):  # fitting again changes nothing
+        head.fit_norms(*tensors, ridge=2.0)
+        torch.testing.assert_close(head.norm_weight, expected)
+    factors = torch.exp((tensors[0] - torch.tensor(np.mean(inputs, axis=0))) @ expected)
+    torch.testing.assert_close(head(tensors[0]), before * factors[:, None])
+    with pytest.raises(ValueError, match="labels have one image of each class"):
+        head.fit_norms(*(tensor[-1:] for tensor in tensors))
