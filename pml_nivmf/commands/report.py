@@ -33,11 +33,10 @@ def list_variants(options: argparse.Namespace) -> None:
     for group in ("experiment", "dataset", "model", "loss", "miner", "optimizers", "schedule"):
         print(group)
         for name, path in variants(group).items():
-            if name == "default":
-                continue
             line = path.read_text(encoding="utf-8").partition("\n")[0]
             description = line.removeprefix("# ").removeprefix("description: ").strip('"')
-            print(f"  {name:<26} {description}")
+            if name != "default":
+                print(f"  {name:<26} {description}")
 
 
 @command(

@@ -120,8 +120,7 @@ def changed_keys(job: Job) -> list[str]:
     """The keys in which the job differs from the run in its folder, if there is one."""
     if not run.is_begun(job.folder):
         return []
-    saved = parse_saved((job.folder / "config.yaml").read_text(), str(job.folder))
-    return differences(job.config, saved)
+    return differences(job.config, parse_saved((job.folder / "config.yaml").read_text(), str(job.folder)))
 
 
 def run_jobs(jobs: Sequence[Job], workers: int, plugins: Sequence[str] = (), overwrite: bool = False) -> None:

@@ -110,10 +110,8 @@ class RankBatches(BatchSampler):
     """
 
     def __init__(self, sampler: Any, items: int, batch_size: int):
-        if not isinstance(sampler, BatchSampler):
-            order = RandomSampler(range(items)) if sampler is None else sampler
-            sampler = BatchSampler(order, batch_size, drop_last=True)
-        self.whole = sampler
+        order = RandomSampler(range(items)) if sampler is None else sampler
+        self.whole = order if isinstance(order, BatchSampler) else BatchSampler(order, batch_size, drop_last=True)
 
     def __len__(self) -> int:
         return len(self.whole)

@@ -82,8 +82,7 @@ def identify(path: Path, sources: Sequence[Path], precision: float, run: str | N
         raw, readable = _embed(load_run(run or gallery.info["run"]), images)
         embeddings.append(raw)
         names += map(str, readable)
-    answers = gallery.identify(np.concatenate(embeddings), precision)
-    return dict(zip(names, answers, strict=True))
+    return dict(zip(names, gallery.identify(np.concatenate(embeddings), precision), strict=True))
 
 
 def _arrays(path: Path, *names: str) -> list[np.ndarray]:

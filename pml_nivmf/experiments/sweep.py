@@ -88,8 +88,7 @@ def _begin(plan: LossSearch, storage: str, overwrite: bool) -> optuna.Study:
     study = open_study(plan, storage)
     settings: Any = OmegaConf.to_container(plan.base, resolve=True)
     settings["sweep"] = {"seeds": plan.section.seeds, "space": {key: list(p) for key, p in plan.space.items()}}
-    saved = study.user_attrs.get("settings", settings)
-    if changed := differing([settings, saved], MACHINE):
+    if changed := differing([settings, study.user_attrs.get("settings", settings)], MACHINE):
         remedy = "choose another --dir or --storage, or pass --overwrite"
         raise ConfigError(f"{plan.study} was begun with another {', '.join(changed)}: {remedy}")
     study.set_user_attr("settings", settings)

@@ -51,8 +51,7 @@ class NonIsotropicVMFLoss(ProxyLoss):
 
     def _logits(self, query: Tensor, proxies: Tensor, log_concentration: Tensor | None) -> Tensor:
         assert log_concentration is not None
-        logarithm = log_concentration.to(proxies.dtype).expand_as(proxies)
-        terms = self.distance.terms(proxies, logarithm)
+        terms = self.distance.terms(proxies, log_concentration.to(proxies.dtype).expand_as(proxies))
         if self.temperature_position == "inside":
             return self.distance.tempered_log_likelihood(query, terms, CROSS, self.temperature)
         return self.distance.tempered_log_likelihood(query, terms, CROSS, 1.0) / self.temperature

@@ -91,8 +91,7 @@ def share_less_certain(certainty_clean: Any, certainty_degraded: Any) -> float:
     Both arguments are (images,), in the same order. A certainty that ignores the degradation gets about ½.
     """
     clean = as_scores("certainty_clean", certainty_clean)
-    degraded = as_scores("certainty_degraded", certainty_degraded, len(clean))
-    return float((degraded < clean).double().mean())
+    return float((as_scores("certainty_degraded", certainty_degraded, len(clean)) < clean).double().mean())
 
 
 class RiskCoverage(NamedTuple):

@@ -48,9 +48,8 @@ def _block(in_channels: int, out_channels: int, halve: bool) -> nn.Sequential:
 class EmbeddingHead(nn.Linear):
     """z = s·exp⟨v, f − f₀⟩·(W·f + b), not normalised: ‖z‖ is the concentration of the image's vMF distribution.
 
-    s is a buffer, initially 1. A loss that uses norms sets it for the norms that it should start with, see
-    `losses.move_scale_to_head`. Because s is not part of W, it does not change the effective learning rate.
-    v and f₀ are buffers, initially 0, which `fit_norms` sets after training.
+    s, v and f₀ are buffers. A loss that uses norms sets s, initially 1, for the norms that it should start with, see
+    `losses.move_scale_to_head`; `fit_norms` sets v and f₀, initially 0, after training.
 
     in_features: the trunk's num_features.
     embedding_size: M, the width of the embeddings.
@@ -95,9 +94,8 @@ class EmbeddingHead(nn.Linear):
         cosine = F.cosine_similarity(units, others, dim=-1).clamp(*_COSINES)
         log_norm = torch.linalg.vector_norm(embeddings, dim=-1).clamp_min(torch.finfo(units.dtype).tiny).log()
         target = (cosine.logit() - cosine.log1p() - log_norm)[:, known].flatten()
-        inputs = inputs[:, known].flatten(0, 1)
-        self.norm_origin.copy_(inputs.mean(dim=0))
-        inputs = inputs - self.norm_origin
+        self.norm_origin.copy_(inputs[:, known].mean(dim=(0, 1)))
+        inputs = inputs[:, known].flatten(0, 1) - self.norm_origin
         moment = (inputs.T @ inputs).double()
         moment.diagonal().add_(check_positive("ridge", ridge) * moment.diagonal().mean())
         self.norm_weight.copy_(torch.linalg.solve(moment, (inputs.T @ (target - target.mean())).double()))
