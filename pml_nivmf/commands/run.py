@@ -65,7 +65,7 @@ def run(options: argparse.Namespace) -> None:
         return _execute(lambda: resume(options.resume, overrides), options.resume, options.plugin)
     if not options.experiment:
         raise ValueError("name an experiment (see `pml-nivmf list`) or a run to --resume")
-    composed = config.compose(options.experiment, own_images.fitted(options.experiment, options.overrides))
+    composed = config.compose(*own_images.fitted(options.experiment, options.overrides))
     build.check_objects(composed)
     if options.dry_run:
         print(config.to_yaml(composed.config), end="")

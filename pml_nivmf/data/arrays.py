@@ -18,12 +18,12 @@ def FeatureArrays(  # noqa: N802  named like a class in configs
     """Precomputed features.
 
     npz: a file with x_train (n, d), y_train, x_test, y_test and, optionally, views_train (views, n, d), features of
-        augmented images, and x_test_degraded, features of degraded test images, in the order of x_test.
+        augmented images, and x_train_degraded and x_test_degraded, features of degraded images in the same order.
         Training draws an item at random from the original and its views; evaluation uses the originals.
     standardize: scale each feature to mean 0 and standard deviation 1 over the training originals (without validation
         classes), and apply the same map to all arrays.
     """
-    arrays = load_arrays(npz, 1, optional=("views_train", "x_test_degraded"))
+    arrays = load_arrays(npz, 1, optional=("views_train", "x_train_degraded", "x_test_degraded"))
     held_out = hold_out_classes(arrays["y_train"], validation_share, seed)
     for name in arrays.keys() - {"y_train", "y_test"}:
         arrays[name] = arrays[name].float()
@@ -38,9 +38,8 @@ def MapArrays(  # noqa: N802
 ) -> DataSplits:
     """Precomputed outputs of a trunk's lower part, to train the upper part (`TimmTrunk` with `from_stage`).
 
-    npz: a file as for FeatureArrays, with maps (channels, height, width) as items and, optionally, x_train_degraded,
-        maps of degraded training images, and step (channels,): maps of integers are multiplied by it when they are
-        read, which keeps a large file in memory as bytes.
+    npz: a file as for FeatureArrays, with maps (channels, height, width) as items and, optionally, step (channels,):
+        maps of integers are multiplied by it when they are read, which keeps a large file in memory as bytes.
     degraded_share: the probability that training draws an item's degraded version.
     """
     arrays = load_arrays(npz, 3, optional=("views_train", "x_train_degraded", "x_test_degraded", "step"))

@@ -55,7 +55,7 @@ def plan(
 
     With `dataset.splits`, all class splits are varied, unless something else is.
     """
-    overrides = own_images.fitted(name, overrides, losses)
+    name, overrides = own_images.fitted(name, overrides)
     first = compose(name, overrides)
     splits = range(check_count("dataset.splits", first.config.dataset.get("splits", 0), at_least=0))
     by_split = f"dataset.split={','.join(map(str, splits))}" if splits and "split" not in first.config.dataset else ""

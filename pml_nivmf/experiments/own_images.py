@@ -20,21 +20,20 @@ from ..data import ImageFolder
 from ..data.image_folder import check_images
 from . import registry
 from .build import Parts, build_parts, check_objects
-from .config import Composed, ConfigError, compose, loss_class
+from .config import Composed, ConfigError, compose
 
 _BATCH, _EPOCHS = 64, (8, 30)
 _ENOUGH_CLASSES = 6  # so that, without two for validation, four remain
 
 
-def fitted(name: str, overrides: Sequence[str], losses: Sequence[str] | None = None) -> list[str]:
-    """The overrides of an experiment, with those that fit it to its images.
-
-    losses: to compare, by default those of the experiment; None for one run.
-    """
+def fitted(name: str, overrides: Sequence[str]) -> tuple[str, list[str]]:
+    """The experiment that fits its images, and its overrides with those that fit it."""
     first = compose(name, overrides)
     if first.fit is None or "ImageFolder" not in first.config.dataset:
-        return list(overrides)
+        return name, list(overrides)
     check_objects(first)
+    if not _has_weights(first, overrides):
+        return fitted(first.fit["without_weights"], overrides)
     arguments: Any = OmegaConf.to_container(first.config.dataset["ImageFolder"])
     if isinstance(arguments.setdefault("skip_bad", False), bool):  # with a list, runs do not read all images again
         arguments["skip_bad"] = check_images(Path(arguments["root"]).expanduser(), arguments["skip_bad"])
@@ -47,8 +46,6 @@ def fitted(name: str, overrides: Sequence[str], losses: Sequence[str] | None = N
     for part in ("train", "validation", "test"):
         if 0 < len(labels := getattr(data, part).labels) == len(labels.unique()):
             raise ConfigError(f"{arguments['root']}: one image per {part} class is not enough: add more")
-    names = [first.loss_variant] if losses is None else losses or first.compare
-    chosen += _model(first, overrides, tuple(f"loss.{loss_class(name)}." for name in names))
     m = max(2, _BATCH // data.num_classes)  # where classes are small, several are views of one image
     batch_size = m * min(data.num_classes, _BATCH // m)
     epochs = min(_EPOCHS[1], max(_EPOCHS[0], first.fit["images"] // max(batch_size, len(data.train))))
@@ -56,26 +53,20 @@ def fitted(name: str, overrides: Sequence[str], losses: Sequence[str] | None = N
     if not any(text.startswith("sampler=") for text in overrides):
         chosen.append(f"sampler.MPerClassSampler.m={m}")
     skipped = json.dumps(arguments["skip_bad"], ensure_ascii=False)
-    return [*chosen, *overrides, f"dataset.ImageFolder.skip_bad={skipped}"]
+    return name, [*chosen, *overrides, f"dataset.ImageFolder.skip_bad={skipped}"]
 
 
-def _model(first: Composed, overrides: Sequence[str], losses: tuple[str, ...]) -> list[str]:
-    """For the experiment's own model where its weights are available, or for another, unless the user chooses one.
-
-    losses: `loss.ClassName.` of each; settings of other losses are left out.
-    """
-    by_user = [text for text in overrides if text.startswith(("model=", "model.trunk"))]
-    if not all("weights_file=" in text for text in by_user):
-        return []
-    chosen = first.fit["with_weights"]
+def _has_weights(first: Composed, overrides: Sequence[str]) -> bool:
+    """Whether the weights of the experiment's own model can be had, or the user chooses the model."""
+    if "without_weights" not in first.fit or any(text.startswith(("model=", "model.trunk")) for text in overrides):
+        return True
     try:
-        if not by_user:
-            registry.build("trunk", OmegaConf.to_container(first.config.model.trunk), "model.trunk")
+        registry.build("trunk", OmegaConf.to_container(first.config.model.trunk), "model.trunk")
     except ConfigError:
         remedy = "model.trunk.TimmTrunk.weights_file=FILE (or train --weights FILE), of timm's tf_efficientnet_lite0"
         print(f"ImageNet weights cannot be downloaded: a small network is trained. Use {remedy}", file=sys.stderr)
-        chosen = first.fit["without_weights"]
-    return [text for text in chosen if not text.startswith("loss.") or text.startswith(losses)]
+        return False
+    return True
 
 
 def outlook(config: DictConfig, runs: int, workers: int) -> str:

@@ -87,17 +87,18 @@ class EmbeddingHead(nn.Linear):
         _, classes, counts = labels.unique(return_inverse=True, return_counts=True)
         if not (known := counts[classes] > 1).any():
             raise ValueError("labels have one image of each class: no norms can be fitted")
-        inputs = torch.stack([features, degraded])
+        classes, inputs = classes[known], torch.stack([features, degraded])[:, known]
         embeddings = super().forward(inputs)  # (2, n, M)
         units = F.normalize(embeddings, dim=-1)
         others = units.new_zeros(len(counts), self.out_features).index_add(0, classes, units[0])[classes] - units[0]
         cosine = F.cosine_similarity(units, others, dim=-1).clamp(*_COSINES)
-        log_norm = torch.linalg.vector_norm(embeddings, dim=-1).clamp_min(torch.finfo(units.dtype).tiny).log()
-        target = (cosine.logit() - cosine.log1p() - log_norm)[:, known].flatten()
-        self.norm_origin.copy_(inputs[:, known].mean(dim=(0, 1)))
-        inputs = inputs[:, known].flatten(0, 1) - self.norm_origin
+        tiny = torch.finfo(units.dtype).tiny
+        log_norm = torch.linalg.vector_norm(embeddings, dim=-1).clamp_min(tiny).log()
+        target = (cosine.logit() - cosine.log1p() - log_norm).flatten()
+        self.norm_origin.copy_(inputs.mean(dim=(0, 1)))
+        inputs = inputs.flatten(0, 1) - self.norm_origin
         moment = (inputs.T @ inputs).double()
-        moment.diagonal().add_(check_positive("ridge", ridge) * moment.diagonal().mean())
+        moment.diagonal().add_(check_positive("ridge", ridge) * moment.diagonal().mean().clamp_min(tiny))
         self.norm_weight.copy_(torch.linalg.solve(moment, (inputs.T @ (target - target.mean())).double()))
 
 

@@ -41,14 +41,17 @@ def test_training_draws_from_the_original_and_its_views(tmp_path):
 
 
 @pytest.mark.parametrize("standardize", [True, False])
-def test_degraded_features_get_the_map_of_the_test_features(tmp_path, standardize):
+@pytest.mark.parametrize("part", ["train", "test"])
+def test_degraded_features_get_the_map_of_the_others(tmp_path, standardize, part):
     degraded = np.random.default_rng(3).normal(size=(40, 4)).astype(np.float16)
-    path = features(tmp_path / "f.npz", x_test_degraded=degraded)
-    splits, raw = FeatureArrays(path, standardize=standardize), np.load(path)["x_test"]
-    clean = stacked(splits.test).numpy()
+    path = features(tmp_path / "f.npz", **{f"x_{part}_degraded": degraded})
+    splits = FeatureArrays(path, standardize=standardize)
+    plain, worse = getattr(splits, "train_plain" if part == "train" else part), getattr(splits, f"{part}_degraded")
+    rows = plain.indices.numpy()
+    clean, raw = stacked(plain).numpy(), np.load(path)[f"x_{part}"][rows]
     slope = (clean[1] - clean[0]) / (raw[1] - raw[0])
-    assert np.allclose(stacked(splits.test_degraded).numpy(), clean[0] + (degraded - raw[0]) * slope, atol=1e-4)
-    assert splits.test_degraded.labels.tolist() == splits.test.labels.tolist()
+    assert np.allclose(stacked(worse).numpy(), clean[0] + (degraded[rows] - raw[0]) * slope, atol=1e-4)
+    assert worse.labels.tolist() == plain.labels.tolist()
 
 
 @pytest.mark.parametrize(

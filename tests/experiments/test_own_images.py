@@ -43,7 +43,7 @@ def offline(monkeypatch):
 
 def settings(root, *overrides):
     overrides = [f"dataset.ImageFolder.root={root}", *overrides]
-    return compose("own_images", own_images.fitted("own_images", overrides)).config
+    return compose(*own_images.fitted("own_images", overrides)).config
 
 
 @pytest.mark.parametrize("classes", [4, 5, 8, 9, 12, 130])
@@ -82,25 +82,22 @@ def test_choices_of_the_user_win_and_images_are_read_once(tmp_path, offline):
     assert config.general.epochs == 3
     assert not config.sampler
     assert list(config.model.trunk) == ["ConvNet"], "no weights"
-    assert compose("glyphs", own_images.fitted("glyphs", ["general.epochs=3"])).config.general.epochs == 3
+    assert own_images.fitted("glyphs", ["general.epochs=3"]) == ("glyphs", ["general.epochs=3"])
 
 
-@pytest.mark.parametrize("losses", [None, (), ("el_nivmf", "proxy_anchor")])
-def test_a_pretrained_trunk_has_the_recommended_settings(tmp_path, losses):
-    overrides = [f"dataset.ImageFolder.root={folder_of(tmp_path, 9)}", "model.trunk.TimmTrunk.weights_file=lite0.pth"]
-    chosen = [text for text in own_images.fitted("own_images", overrides, losses) if text.startswith("loss.")]
-    joint, probabilistic = "loss.JointProxyLoss.", "loss.JointProxyLoss.probabilistic.NonIsotropicVMFLoss."
-    assert chosen == (
-        ["loss.NonIsotropicVMFLoss.initial_norm_per_dim=0.15"]
-        if losses
-        else [
-            f"{probabilistic}initial_norm_per_dim=0.15",
-            f"{probabilistic}cosine_scale=11.7",
-            f"{joint}guidance.ProxyAnchorLoss.alpha=12.8",
-            f"{joint}weight=1",
-        ]
-    )
-    assert compose("own_images").config.model.fit_norms
+@pytest.mark.parametrize("loss", ["proxy_nca", "proxy_anchor", "el_nivmf", "panc_el_nivmf"])
+def test_a_pretrained_trunk_has_the_settings_that_were_tested_on_photographs(tmp_path, loss):
+    weights = "model.trunk.TimmTrunk.weights_file=lite0.pth"
+    config = settings(folder_of(tmp_path, 9), weights, f"loss={loss}")
+    tested = compose("results/photographs", [weights, f"loss={loss}"]).config
+    assert (config.loss, config.optimizers) == (tested.loss, tested.optimizers)
+    assert config.model.fit_norms
+
+
+@pytest.mark.parametrize("override", ["model.trunk.TimmTrunk.weights_file=lite0.pth", "general.device=cpu"])
+def test_the_optimizer_of_the_user_wins_with_and_without_weights(tmp_path, offline, override):
+    config = settings(folder_of(tmp_path, 9), override, "optimizers=paper")
+    assert config.optimizers.model == compose("glyphs", ["optimizers=paper"]).config.optimizers.model
 
 
 def test_a_folder_of_four_classes_becomes_a_report(tmp_path, monkeypatch, capfd, offline):

@@ -246,3 +246,5 @@ def test_norms_are_fitted_by_ridge_regression_and_directions_stay():
     torch.testing.assert_close(head(tensors[0]), before * factors[:, None])
     with pytest.raises(ValueError, match="labels have one image of each class"):
         head.fit_norms(*(tensor[-1:] for tensor in tensors))
+    head.fit_norms(torch.zeros(4, 6).double(), torch.zeros(4, 6).double(), torch.zeros(4))
+    assert not head.norm_weight.any(), "features of a dead trunk say nothing"
