@@ -119,7 +119,7 @@ def write_page(folder: Path) -> str:
     whole = [row for row in galleries if row["queries"] == "whole"]
     runs += [row | {"study": f"{row['method']} {row['shots']}", "variant": row["loss"]} for row in whole]
     functions = {"table": partial(_table, runs), "gap": partial(_gap, runs), "Estimate": Estimate}
-    return template.render(functions, runs=runs, searches=searches, galleries=galleries)
+    return template.render(functions, searches=searches, galleries=galleries)
 
 
 def _table(runs: list[Record], place: str, *columns: str) -> str:
