@@ -157,8 +157,10 @@ def test_the_tables_of_why_are_computed_from_the_recorded_runs():
         mean, half = statistics.fmean(values), stats.t.ppf(0.975, len(values) - 1) * stats.sem(values)
         return f"{mean:.1f} [{mean - half:.1f}, {mean + half:.1f}]"
 
-    of_images = partial(cell, galleries, "ece", data="cars196_maps", queries="whole", loss="proxy_nca", shots="all")
+    of_images = partial(cell, galleries, "ece", data="cars196_maps", queries="whole", shots="all")
+    methods = [("proxy_nca", method) for method in ("gallery", "weighted neighbours", "logistic regression")]
+    methods += [("panc_el_nivmf", method) for method in ("gallery", "weighted neighbours")]
     expected = [cell(runs, metric, study="photographs_final", variant=loss) for metric in ROWS for loss in WHY]
-    expected += [of_images(method=method) for method in ("gallery", "logistic regression", "weighted neighbours")]
+    expected += [of_images(loss=loss, method=method) for loss, method in methods]
     why = README.partition("## Why")[2].partition("\n## ")[0]
     assert re.findall(r"\d+\.\d \[\d+\.\d, \d+\.\d\]", why) == expected

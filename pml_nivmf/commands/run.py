@@ -20,7 +20,7 @@ _SEVERAL = (
     "train",
     argument("folder", metavar="FOLDER", type=existing, help="contains one folder of images for each class"),
     OVERRIDES,
-    argument("--weights", metavar="FILE", help="of timm's tf_efficientnet_lite0 (default: downloaded)"),
+    argument("--weights", metavar="FILE", type=existing, help="of timm's tf_efficientnet_lite0 (default: downloaded)"),
     *_SEVERAL,
 )
 def train(options: argparse.Namespace) -> None:
@@ -29,9 +29,9 @@ def train(options: argparse.Namespace) -> None:
     Short for `compare own_images dataset.ImageFolder.root=FOLDER`; results: runs/NAME-…, after folder and overrides.
     The same command continues what was interrupted.
     """
-    paths = {"dataset.ImageFolder.root": options.folder.resolve()}
-    paths |= {"model.trunk.TimmTrunk.weights_file": options.weights} if options.weights else {}
-    given = [f"{key}={json.dumps(str(path), ensure_ascii=False)}" for key, path in paths.items()]
+    paths = {"dataset.ImageFolder.root": options.folder, "model.trunk.TimmTrunk.weights_file": options.weights}
+    texts = {key: json.dumps(str(path.resolve()), ensure_ascii=False) for key, path in paths.items() if path}
+    given = [f"{key}={text}" for key, text in texts.items()]
     options.overrides = ["own_images", *given, *options.overrides]
     compare(options)
 

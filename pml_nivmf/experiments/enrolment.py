@@ -2,7 +2,6 @@
 
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -96,7 +95,6 @@ def _arrays(path: Path, *names: str) -> list[np.ndarray]:
 def _embed(run: LoadedRun, paths: Sequence[Path]) -> tuple[Tensor, list[Path]]:
     """Raw embeddings of the images that can be read, and their paths; others are named and skipped."""
     readable, parts = [], []
-    model = replace(run.parts, trunk=run.trunk)  # for images, not for stored maps of them
     for start in tqdm(range(0, len(paths), _BATCH), desc="embedding", unit="batch", leave=False):
         inputs = []
         for path in paths[start : start + _BATCH]:
@@ -105,7 +103,7 @@ def _embed(run: LoadedRun, paths: Sequence[Path]) -> tuple[Tensor, list[Path]]:
                 readable.append(path)
             except OSError as error:
                 tqdm.write(f"skipped: {error}", file=sys.stderr)
-        parts += [model.embed(torch.stack(inputs)).cpu()] if inputs else []
+        parts += [run.parts.embed(torch.stack(inputs)).cpu()] if inputs else []
     if not parts:
         raise ValueError(f"none of {len(paths)} images can be read")
     return torch.cat(parts), readable

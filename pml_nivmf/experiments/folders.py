@@ -16,8 +16,9 @@ def experiment_name(name_or_path: str) -> str:
 def short_override(text: str) -> str:
     """`general.epochs=3` as epochs-3, a variant such as `model=resnet50` and a path by its own name."""
     key, _, value = text.partition("=")
-    is_path = key.endswith((".root", ".npz", ".weights_file"))
-    words = [Path(value.strip('"')).stem] if is_path else [value] if key in GROUPS else [key.rpartition(".")[2], value]
+    path, name = Path(value.strip('"')), key.rpartition(".")[2]
+    of_paths = {"root": path.name, "npz": path.stem, "weights_file": path.stem}
+    words = [of_paths[name]] if name in of_paths else [value] if key in GROUPS else [name, value]
     return re.sub(r"[^\w.+-]+", "_", "-".join(words))
 
 

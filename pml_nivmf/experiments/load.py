@@ -1,6 +1,5 @@
 """A finished run as objects: model, transform and loss with the weights of the best epoch."""
 
-import copy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,7 +32,7 @@ class LoadedRun:
 
     def read_image(self, path: str | Path) -> Tensor:
         """The input of the trunk for an image file; grey images of another size are resized."""
-        channels, height, width = (self.parts.data.test_images or self.parts.data.test)[0][0].shape
+        channels, height, width = self.parts.data.test[0][0].shape
         image = ImagePaths([path])[0]
         if channels == 1:
             image = TF.pil_to_tensor(image.convert("L").resize((width, height)))
@@ -48,16 +47,16 @@ def load_run(folder: str | Path) -> LoadedRun:
     """
     folder = Path(folder)
     check_run(folder)
-    parts = build_best(parse_saved((folder / "config.yaml").read_text(), str(folder)), folder)
+    config = parse_saved((folder / "config.yaml").read_text(), str(folder))
+    config.model.cached_views = None  # the trunk takes images, and stored views of them are not needed
+    parts = build_best(config, folder)
     for module in parts.modules().values():
         module.eval()
-    trunk: Any = copy.copy(parts.trunk)  # the same weights
-    trunk.takes_maps = False  # images, also where items of the run's data are stored maps of them
     return LoadedRun(
-        **parts.modules() | {"trunk": trunk},
-        transform=(parts.data.test_images or parts.data.test).transform,
+        **parts.modules(),
+        transform=parts.data.test.transform,
         class_names=parts.data.train.class_names,
-        inference_model=InferenceModel(trunk, parts.embedder, data_device=parts.device),
+        inference_model=InferenceModel(parts.trunk, parts.embedder, data_device=parts.device),
         parts=parts,
     )
 
@@ -69,7 +68,7 @@ def export(folder: Path, target: Path) -> tuple[tuple[int, ...], str]:
     Returns the shape of an input, and how images become inputs, in words.
     """
     run = load_run(folder)
-    image = (run.parts.data.test_images or run.parts.data.test)[0][0]
+    image = run.parts.data.test[0][0]
     model, batch = nn.Sequential(run.trunk, run.embedder), torch.stack([image, image])
     model.cpu().to(memory_format=torch.contiguous_format)  # torch.export warns about weights in other formats
     try:

@@ -52,8 +52,9 @@ def fitted(name: str, overrides: Sequence[str]) -> tuple[str, list[str]]:
     chosen += [f"general.batch_size={batch_size}", f"general.epochs={epochs}"]
     if not any(text.startswith("sampler=") for text in overrides):
         chosen.append(f"sampler.MPerClassSampler.m={m}")
-    skipped = json.dumps(arguments["skip_bad"], ensure_ascii=False)
-    return name, [*chosen, *overrides, f"dataset.ImageFolder.skip_bad={skipped}"]
+    places = {"root": str(Path(arguments["root"]).expanduser().resolve()), "skip_bad": arguments["skip_bad"]}
+    texts = [f"dataset.ImageFolder.{key}={json.dumps(value, ensure_ascii=False)}" for key, value in places.items()]
+    return name, [*chosen, *overrides, *texts]
 
 
 def _has_weights(first: Composed, overrides: Sequence[str]) -> bool:

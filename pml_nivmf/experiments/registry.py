@@ -115,7 +115,9 @@ def _read(kind: str, config: Any, path: str) -> tuple[str, dict[str, Any], str]:
     if kind == "dataset" and isinstance(config, dict):
         config = {key: value for key, value in config.items() if key not in ("splits", "split")}  # see `schema`
     if not isinstance(config, dict) or len(config) != 1:
-        raise ConfigError(f"{path} must name one {kind}, {{ClassName: {{…}}}}, got {config!r}")
+        meant = [f"{path}.{name}.…" for name in config if name in _KINDS[kind]] if isinstance(config, dict) else []
+        hint = f"; arguments are {' or '.join(meant)}" if meant else ""
+        raise ConfigError(f"{path} must name one {kind}, {{ClassName: {{…}}}}, got {config!r}{hint}")
     ((name, arguments),) = config.items()
     if name not in _KINDS[kind]:
         raise ConfigError(f"{path}: unknown {kind} {name!r}{nearest(name, known(kind))}")

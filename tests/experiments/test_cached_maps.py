@@ -1,5 +1,7 @@
 """Fine-tuning on stored outputs of a trunk's frozen part gives what training on the images gives."""
 
+import shutil
+
 import numpy as np
 import pytest
 import torch
@@ -61,12 +63,15 @@ def test_maps_replace_images(config, tmp_path, capfd):
     assert (tmp_path / "run" / "thumbnails.npz").exists()
     assert cli.main(["export", str(tmp_path / "run"), str(tmp_path / "model.pt")]) == 0
     loaded = load_run(tmp_path / "run")
-    batch = torch.stack([loaded.parts.data.test_images[index][0] for index in range(3)])
+    batch, maps = (torch.stack([data.test[index][0] for index in range(3)]) for data in (loaded.parts.data, parts.data))
     exported = torch.export.load(tmp_path / "model.pt").module()
-    maps = torch.stack([loaded.parts.data.test[index][0] for index in range(3)])
     embeddings = loaded.embedder(loaded.trunk(batch))  # as README has it
+    loaded.trunk.takes_maps = True
     torch.testing.assert_close(loaded.parts.embed(maps), embeddings, rtol=1e-2, atol=1e-2)
     torch.testing.assert_close(exported(batch), embeddings, rtol=1e-3, atol=1e-3)
+    shutil.rmtree(tmp_path / "cache")
+    load_run(tmp_path / "run")
+    assert not (tmp_path / "cache").exists(), "a loaded run takes images: no views are computed for it"
 
 
 def test_crops_of_training_images_are_stored(config, tmp_path):

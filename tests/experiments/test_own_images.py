@@ -71,13 +71,15 @@ def test_one_image_per_class_is_refused_before_training(tmp_path, offline, part)
         settings(tmp_path)
 
 
-def test_choices_of_the_user_win_and_images_are_read_once(tmp_path, offline):
-    root = folder_of(tmp_path, 9)
+def test_choices_of_the_user_win_and_images_are_read_once(tmp_path, offline, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    root = folder_of(Path("images"), 9)
     (root / "broken.png").write_text("no class folder")
     (root / "Klasse 0 ü" / "broken.png").write_text("no image")
     with pytest.raises(ValueError, match=r"broken\.png: cannot identify .*\n.*ImageFolder\.skip_bad=true"):
         settings(root)
     config = settings(root, "dataset.ImageFolder.skip_bad=true", "general.epochs=3", "sampler=shuffle")
+    assert config.dataset.ImageFolder.root == str(tmp_path / "images"), "the run is loaded from other folders, too"
     assert config.dataset.ImageFolder.skip_bad == ["Klasse 0 ü/broken.png"]
     assert config.general.epochs == 3
     assert not config.sampler
@@ -119,9 +121,9 @@ def test_a_folder_of_four_classes_becomes_a_report(tmp_path, monkeypatch, capfd,
 
 
 def test_results_have_the_name_of_the_images_folder_also_below_dir():
-    overrides = ["dataset.ImageFolder.crop_size=32", 'dataset.ImageFolder.root="data/Fotos 猫"']
-    assert results_folder("out", "own_images", overrides) == Path("out/Fotos_猫")
-    assert results_folder(None, "own_images", overrides) == Path("runs/Fotos_猫-crop_size-32")
+    overrides = ["dataset.ImageFolder.crop_size=32", 'dataset.ImageFolder.root="data/Fotos 猫.v2"']
+    assert results_folder("out", "own_images", overrides) == Path("out/Fotos_猫.v2")
+    assert results_folder(None, "own_images", overrides) == Path("runs/Fotos_猫.v2-crop_size-32")
     assert results_folder("out", "table1/cub", overrides) == Path("out/table1/cub")
 
 

@@ -117,6 +117,9 @@ def test_bars(drawn):
     assert [label.get_text() for label in axes.get_yticklabels()] == list(SCORES)
     assert [text.get_text() for text in axes.texts] == ["61.0 ± 1.4", "64.0 ± 1.0", "61.0"], "one seed has no spread"
     assert axes.get_xlim()[0] == 0
+    (perfect,) = runs.ablation_bars({"a": [90.0, 99.0, 100.0]}, "R@1").axes
+    whisker = perfect.containers[0].lines[2][0].get_segments()[0]
+    assert whisker[:, 0] == pytest.approx([289 / 3 - np.std([90, 99, 100], ddof=1), 100])
 
 
 def test_histograms(drawn):

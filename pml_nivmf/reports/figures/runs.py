@@ -28,7 +28,9 @@ def ablation_bars(scores: Mapping[str, Sequence[float]], metric: str) -> Figure:
     axes = figure.subplots()
     for place, values in enumerate(scores.values()):
         estimate = Estimate.of(values, percent=False)
-        axes.barh(place, estimate.mean, 0.62, xerr=estimate.deviation, color=(BLUE, 0.55), capsize=3)
+        room = [[estimate.mean], [100 - estimate.mean]]  # a percentage ends at 0 and 100
+        whiskers = estimate.deviation and np.minimum(estimate.deviation, room)
+        axes.barh(place, estimate.mean, 0.62, xerr=whiskers, color=(BLUE, 0.55), capsize=3)
         axes.plot(values, [place] * len(values), "o", color=BLACK, markersize=2.6, alpha=0.6)
         text = estimate.parts(digits=1)[0]
         axes.annotate(text, (1.01, place), xycoords=("axes fraction", "data"), va="center", fontsize=8)
