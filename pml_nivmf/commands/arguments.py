@@ -42,7 +42,7 @@ def existing(text: str) -> Path:
 PLUGIN = argument(
     "--plugin", action="append", default=[], metavar="FILE.py", help='a file that calls register("loss", MyLoss)'
 )
-OVERRIDES = argument("overrides", nargs="*", metavar="key=value", help="changes to the configuration")
+OVERRIDES = argument("overrides", nargs="*", default=[], metavar="key=value", help="changes to the configuration")
 # Of commands that run several losses in parallel.
 PARALLEL = (
     argument("--losses", type=lambda text: text.split(","), default=[], help="names or files (default: experiment's)"),

@@ -30,8 +30,7 @@ def train(options: argparse.Namespace) -> None:
     The same command continues what was interrupted.
     """
     paths = {"dataset.ImageFolder.root": options.folder, "model.trunk.TimmTrunk.weights_file": options.weights}
-    texts = {key: json.dumps(str(path.resolve()), ensure_ascii=False) for key, path in paths.items() if path}
-    given = [f"{key}={text}" for key, text in texts.items()]
+    given = [f"{key}={json.dumps(str(path.resolve()), ensure_ascii=False)}" for key, path in paths.items() if path]
     options.overrides = ["own_images", *given, *options.overrides]
     compare(options)
 
@@ -83,18 +82,14 @@ def _execute(work: Callable[[], dict[str, Any]], folder: Path, plugins: Sequence
         with distributed.session():
             summary = work()
             if distributed.is_first():
-                _show(summary, folder)
+                for name, value in summary.get("test", {}).items():  # a sweep's trials have none
+                    print(f"test {name:<32} " + ("undefined" if value is None else f"{value:.4f}"))
+                print(f"best epoch {summary['best_epoch']} ({summary['selected_by']}), run folder {folder}")
     except KeyboardInterrupt:
         if not is_begun(folder):  # data and model were still being built
             raise
         words = ["pml-nivmf", "run", "--resume", str(folder), *(f"--plugin={plugin}" for plugin in plugins)]
         raise KeyboardInterrupt(f"finished epochs are saved. Resume with: {shlex.join(words)}") from None
-
-
-def _show(summary: dict[str, Any], folder: Path) -> None:
-    for name, value in summary.get("test", {}).items():  # a sweep's trials have none
-        print(f"test {name:<32} " + ("undefined" if value is None else f"{value:.4f}"))
-    print(f"best epoch {summary['best_epoch']} ({summary['selected_by']}), run folder {folder}")
 
 
 @command("compare", argument("overrides", nargs="+", metavar="NAME", help="experiments, and overrides"), *_SEVERAL)

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
+from ..checks import check_range
 from ..data.image_folder import class_folders, images_in
 from ..inference import Answer, ClassGallery, WithinClassShape
 from ..metrics import draw_gallery, posterior_metrics
@@ -72,13 +73,16 @@ def identify(path: Path, sources: Sequence[Path], precision: float, run: str | N
 
     run: the folder of the gallery's run, if it has moved.
     """
+    check_range("precision", precision, at_most=1)
     gallery = ClassGallery.load(path)
     files = [path for source in sources for path in (images_in(source) if source.is_dir() else [source])]
     archives = [path for path in files if path.suffix == ".npz"]
     embeddings: list[Any] = [_arrays(path, "embeddings")[0] for path in archives]
     names = [f"{path}[{row}]" for path, rows in zip(archives, embeddings, strict=True) for row in range(len(rows))]
     if images := [path for path in files if path not in archives]:
-        raw, readable = _embed(load_run(run or gallery.info["run"]), images)
+        if not (place := Path(run or gallery.info["run"])).exists():
+            raise FileNotFoundError(f"the gallery's run {place} does not exist: name its folder with --run")
+        raw, readable = _embed(load_run(place), images)
         embeddings.append(raw)
         names += map(str, readable)
     return dict(zip(names, gallery.identify(np.concatenate(embeddings), precision), strict=True))

@@ -22,7 +22,7 @@ from . import registry
 from .build import Parts, build_parts, check_objects
 from .config import Composed, ConfigError, compose
 
-_BATCH, _EPOCHS = 64, (8, 30)
+_BATCH, _EPOCHS, _START = 64, (8, 30), 15  # _START: seconds of imports, in processes of their own, and of tests
 _ENOUGH_CLASSES = 6  # so that, without two for validation, four remain
 
 
@@ -80,7 +80,7 @@ def outlook(config: DictConfig, runs: int, workers: int) -> str:
     rounds, drawn = epochs * math.ceil(runs / workers), max(train, config.general.batch_size)
     stored = (2 + (views or 0)) * train + validation + 2 * test  # with degraded ones
     loaded = rounds * (drawn + validation) if views is None else stored
-    seconds = rounds * step * (drawn + validation / 3) + load * loaded  # validation: only forward
+    seconds = _START + rounds * step * (drawn + validation / 3) + load * loaded  # validation: only forward
     duration = f"{seconds / 60:.0f} min" if seconds > 90 else f"{seconds:.0f} s"
     classes = {name: len(values.unique()) for name, values in labels.items() if len(values)}
     trunk = next(arguments.get("name", kind) for kind, arguments in config.model.trunk.items())

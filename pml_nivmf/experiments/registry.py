@@ -115,8 +115,9 @@ def _read(kind: str, config: Any, path: str) -> tuple[str, dict[str, Any], str]:
     if kind == "dataset" and isinstance(config, dict):
         config = {key: value for key, value in config.items() if key not in ("splits", "split")}  # see `schema`
     if not isinstance(config, dict) or len(config) != 1:
-        meant = [f"{path}.{name}.…" for name in config if name in _KINDS[kind]] if isinstance(config, dict) else []
-        hint = f"; arguments are {' or '.join(meant)}" if meant else ""
+        names, classes = config if isinstance(config, dict) else (), _KINDS[kind]
+        meant = [f"{path}.{name}.{key}" for name in names for key in names if name in classes and key not in classes]
+        hint = f"; did you mean {meant[0]}?" if meant else ""
         raise ConfigError(f"{path} must name one {kind}, {{ClassName: {{…}}}}, got {config!r}{hint}")
     ((name, arguments),) = config.items()
     if name not in _KINDS[kind]:

@@ -158,8 +158,11 @@ class ClassGallery:
         raw, space, labels = self._as_raw("queries", queries), self._ready(), self.labels
         fitted, threshold = space.fitted, math.inf
         _, certainty, known, correct = fitted.calibration
+        kept = known >= 0.5
         with contextlib.suppress(UndefinedMetricError):  # no answer is certain enough
-            threshold = threshold_for_precision(certainty * (known >= 0.5), correct * (known >= 0.5), precision)
+            threshold = threshold_for_precision(certainty * kept, correct * kept, precision)
+            if threshold <= certainty[kept].min():  # `fit` left out nothing that was less certain
+                threshold = min(threshold, precision)
         answers = []
         for part, scores, highest in space.scores(raw):
             probabilities, columns = scores.softmax(1).max(1)
@@ -254,7 +257,8 @@ def _embed(inference_model: Any, images: Tensor) -> Tensor:
 def _write(path: Path, tensors: dict[str, Tensor], values: dict[str, Any]) -> None:
     """Write tensors, and texts and numbers as JSON, to one .safetensors file."""
     encoded = torch.frombuffer(bytearray(json.dumps(values).encode()), dtype=torch.uint8)
-    data = save({name: tensor.contiguous() for name, tensor in tensors.items()} | {"json": encoded}, metadata=_FORMAT)
+    own = {name: tensor.clone(memory_format=torch.contiguous_format) for name, tensor in tensors.items()}  # not shared
+    data = save(own | {"json": encoded}, metadata=_FORMAT)
     write_atomically(path, lambda file: file.write(data))
 
 

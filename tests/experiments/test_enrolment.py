@@ -137,6 +137,8 @@ def test_a_lower_precision_is_advised_only_where_it_helps(images, tmp_path, caps
         (["enrol", "{run}", "{tmp}/wide.npz"], "must have the arrays embeddings and labels, but lacks labels"),
         (["identify", "{tmp}/missing", "{tmp}/x.png"], "argument GALLERY: {tmp}/missing does not exist"),
         (["identify", "{tmp}/g", "{tmp}/x.png"], "none of 1 images can be read"),
+        (["identify", "{tmp}/g", "{tmp}/x.png", "--precision", "95"], "precision must be at most 1, got 95.0"),
+        (["identify", "{tmp}/g", "{tmp}/x.png", "--run", "{tmp}/moved"], "moved does not exist: name its folder with"),
         (["identify", "{tmp}/g", "{tmp}/wide.npz"], "queries must have 8 columns, as the enrolled ones, got 9"),
     ],
 )

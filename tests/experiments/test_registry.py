@@ -55,7 +55,7 @@ def test_nested_objects_are_built_and_receive_what_is_injected():
         ("loss", {"MultipleLosses": {"losses": [{"NPairLoss": {}}]}}, r"losses\[0\]: unknown loss 'NPairLoss'"),
         ("loss", {}, "loss must name one loss, {ClassName: {…}}, got {}"),
         ("loss", {"CosFaceLoss": {}, "ArcFaceLoss": {}}, "loss must name one loss"),
-        ("dataset", {"ImageFolder": {}, "skip_bad": True}, r"arguments are dataset\.ImageFolder\.…"),
+        ("dataset", {"ImageFolder": {}, "skip_bad": True}, r"did you mean dataset\.ImageFolder\.skip_bad\?"),
         ("loss", {"ProxyAnchorLoss": 3}, "loss.ProxyAnchorLoss: arguments must be a mapping, got 3"),
     ],
 )

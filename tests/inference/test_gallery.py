@@ -63,6 +63,15 @@ def test_answers_are_as_precise_as_asked_and_name_the_images_that_spoke(enrolled
     assert gallery.identify(gallery.embeddings[5:6])[0].evidence[0].row == 5  # an enrolled image speaks for itself
 
 
+def test_where_all_left_out_images_were_certain_the_probability_decides():
+    directions = torch.eye(8)[:3] + 0.05 * torch.randn(6, 3, 8, generator=torch.Generator().manual_seed(0))
+    gallery = enrol(directions.view(-1, 8), torch.arange(18) % 3).fit()
+    between = torch.lerp(directions[0, 0], directions[0, 1], torch.linspace(0, 1, 40)[:, None])
+    answers = gallery.identify(between, precision=0.9)
+    assert all(bool(answer.refusal) == (answer.probability < 0.9) for answer in answers)
+    assert not any(answer.refusal for answer in gallery.identify(between, precision=0.3))
+
+
 def test_label_sets_cover_as_often_as_asked(enrolled):
     gallery, queries, labels, _ = enrolled
     for coverage in (0.8, 0.9, 0.99):
@@ -99,12 +108,15 @@ def test_folds_keep_queries_out_of_gallery_and_shape(monkeypatch):
     assert sorted(torch.cat([queries for queries, *_ in seen]).tolist()) == [0, 1, 2, 3, 4]
 
 
-def test_one_image_per_class_uses_the_values_of_the_prior():
+def test_one_image_per_class_uses_the_values_of_the_prior(tmp_path):
     embeddings, labels, _ = draw(classes=60, per_class=30)
     prior = WithinClassShape.from_embeddings(embeddings[labels >= 30], labels[labels >= 30])
     known, asked = halves(labels, shots=1)
     known, asked = known & (labels < 30), asked & (labels < 30)
-    probabilities = enrol(embeddings[known], labels[known], prior).fit()(embeddings[asked])
+    gallery = enrol(embeddings[known], labels[known], prior).fit()
+    probabilities = gallery(embeddings[asked])
+    gallery.save(tmp_path / "gallery.safetensors")
+    assert torch.equal(ClassGallery.load(tmp_path / "gallery.safetensors")(embeddings[asked]), probabilities)
     assert expected_calibration_error(probabilities, labels[asked]) < 0.05
     cosine = F.normalize(embeddings[asked]) @ F.normalize(embeddings[known]).T
     ours, nearest = ((scores.argmax(1) == labels[asked]).float().mean() for scores in (probabilities, cosine))

@@ -53,9 +53,10 @@ def training_curves(histories: Mapping[str, Sequence[Sequence[dict[str, Any]]]],
             epochs = sorted({row["epoch"] for seed in seeds for row in seed if row.get(metric) is not None})
             by_epoch = [{row["epoch"]: row.get(metric) for row in seed} for seed in seeds]
             values = np.array([[seed.get(epoch) for epoch in epochs] for seed in by_epoch], dtype=float)
-            mean = _line_with_band(axes, epochs, values, name, index)
+            mean = _line_with_band(axes, epochs, values, name, index, math.inf if metric == "train_loss" else 1)
             if epochs and metric != "train_loss":
-                best = int(np.argmin(mean) if "loss" in metric else np.argmax(mean))
+                score = -mean if "loss" in metric else mean
+                best = np.flatnonzero(score == score.max())[-1]  # of equal ones the last, as runs choose
                 axes.plot(epochs[best], mean[best], "o", color=series_style(index)["color"])
         axes.set(xlabel="epoch", ylabel=label)
         axes.locator_params(axis="x", integer=True, min_n_ticks=1)
@@ -75,7 +76,7 @@ def risk_coverage_curves(methods: Mapping[str, Sequence[Scored]]) -> Figure:
         curves = [risk_coverage(certainty, correct) for certainty, correct in seeds]
         risks = np.stack([np.interp(_COVERAGES, curve.coverage.numpy(), curve.risk.numpy()) for curve in curves])
         area = np.mean([curve.area for curve in curves])
-        _line_with_band(axes, 100 * _COVERAGES, 100 * risks, f"{name} (AURC {100 * area:.1f}%)", index)
+        _line_with_band(axes, 100 * _COVERAGES, 100 * risks, f"{name} (AURC {100 * area:.1f}%)", index, 100)
     axes.set(xlabel="coverage: queries answered, the most certain first (%)", ylabel="risk: wrong ones among them (%)")
     axes.set(xlim=(0, 100), ylim=(0, None))
     axes.legend()
@@ -113,7 +114,7 @@ def degradation_curves(methods: Mapping[str, Sequence[Mapping[str, Any]]]) -> Fi
         for index, (name, seeds) in enumerate(methods.items()):
             if curves := [seed[kind] for seed in seeds if kind in seed]:
                 shares = np.array([curve["norm"]["share_less_certain"] for curve in curves], dtype=float)
-                _line_with_band(axes, 100 * np.array(curves[0]["strength"]), 100 * shares, name, index)
+                _line_with_band(axes, 100 * np.array(curves[0]["strength"]), 100 * shares, name, index, 100)
         axes.set(title=kind, xlabel="strength (%)", ylim=(-3, 103), xlim=(0, 103))
     _legend_below(figure, 4)
     return figure
@@ -131,7 +132,7 @@ def weight_curves(scores: Mapping[str, Mapping[float, Sequence[float]]], metric:
     for index, (name, line) in enumerate(scores.items()):
         places = [place for place, weight in enumerate(weights) if weight in line]
         seeds = zip_longest(*(line[weights[place]] for place in places), fillvalue=math.nan)
-        _line_with_band(axes, places, np.array(list(seeds)), name, index)
+        _line_with_band(axes, places, np.array(list(seeds)), name, index, 100)
     names = {0: "0\n(EL-nivMF)", math.inf: "∞\n(ProxyAnchor)"}
     axes.set(xticks=range(len(weights)), xticklabels=[names.get(weight, f"{weight:g}") for weight in weights])
     axes.set(xlabel="weight ω of ProxyAnchor", ylabel=f"{metric} (%)")
@@ -154,14 +155,15 @@ def _panels(
     return figure, list(grid.flat[:count])
 
 
-def _line_with_band(axes: Axes, x: ArrayLike, values: np.ndarray, label: str, index: int) -> np.ndarray:
+def _line_with_band(axes: Axes, x: ArrayLike, values: np.ndarray, label: str, index: int, most: float) -> np.ndarray:
     """Draw mean and standard deviation of `values` (seeds, x) over the seeds that are not NaN; return the mean."""
     measured = np.ma.masked_invalid(values)
     mean, deviation = measured.mean(axis=0), measured.std(axis=0, ddof=1)
     style = series_style(index)
     axes.plot(x, mean, label=label, marker="." if mean.size < 10 else "", **style)  # a single point is not a line
     if len(values) > 1:
-        axes.fill_between(x, mean - deviation, mean + deviation, color=style["color"], alpha=0.15, linewidth=0)
+        ends = mean - deviation, np.minimum(mean + deviation, most)
+        axes.fill_between(x, *ends, color=style["color"], alpha=0.15, linewidth=0)
     return np.asarray(mean)
 
 
