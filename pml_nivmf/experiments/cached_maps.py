@@ -89,6 +89,5 @@ def _compute(data: DataSplits, lower: torch.nn.Module, settings: dict[str, Any])
 
 
 def _stored(items: LabelledItems, maps: Tensor, draw: Any = original) -> LabelledItems:
-    everything = torch.ones(len(items), dtype=torch.bool)
-    to_float32 = partial(draw, step=torch.ones(1, 1, 1))
+    everything, to_float32 = torch.ones(len(items), dtype=torch.bool), partial(draw, step=torch.ones(1, 1, 1))
     return LabelledItems(Source(maps, items.labels, items.class_names), everything, to_float32)

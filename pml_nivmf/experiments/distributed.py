@@ -9,6 +9,7 @@ import contextlib
 import copy
 import datetime
 import functools
+import gc
 import os
 import random
 from collections.abc import Callable, Iterator
@@ -43,6 +44,7 @@ def session() -> Iterator[None]:
     if not is_first():
         tqdm.tqdm.__init__ = functools.partialmethod(tqdm.tqdm.__init__, disable=True)  # one progress bar is enough
     yield
+    gc.collect()  # cycles of models and trainers would keep the group, and its threads, until the interpreter ends
     dist.destroy_process_group()  # not after an error: it could wait for a rank that has ended
 
 

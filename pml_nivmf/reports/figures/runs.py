@@ -162,8 +162,7 @@ def _line_with_band(axes: Axes, x: ArrayLike, values: np.ndarray, label: str, in
     style = series_style(index)
     axes.plot(x, mean, label=label, marker="." if mean.size < 10 else "", **style)  # a single point is not a line
     if len(values) > 1:
-        ends = mean - deviation, np.minimum(mean + deviation, most)
-        axes.fill_between(x, *ends, color=style["color"], alpha=0.15, linewidth=0)
+        axes.fill_between(x, mean - deviation, np.minimum(mean + deviation, most), color=style["color"], alpha=0.15, lw=0)
     return np.asarray(mean)
 
 
