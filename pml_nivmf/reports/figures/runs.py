@@ -158,11 +158,11 @@ def _panels(
 def _line_with_band(axes: Axes, x: ArrayLike, values: np.ndarray, label: str, index: int, most: float) -> np.ndarray:
     """Draw mean and standard deviation of `values` (seeds, x) over the seeds that are not NaN; return the mean."""
     measured = np.ma.masked_invalid(values)
-    mean, deviation = measured.mean(axis=0), measured.std(axis=0, ddof=1)
+    mean, spread = measured.mean(axis=0), measured.std(axis=0, ddof=1)
     style = series_style(index)
     axes.plot(x, mean, label=label, marker="." if mean.size < 10 else "", **style)  # a single point is not a line
     if len(values) > 1:
-        axes.fill_between(x, mean - deviation, np.minimum(mean + deviation, most), color=style["color"], alpha=0.15, lw=0)
+        axes.fill_between(x, mean - spread, np.minimum(mean + spread, most), color=style["color"], alpha=0.15, lw=0)
     return np.asarray(mean)
 
 
