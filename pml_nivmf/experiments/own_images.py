@@ -22,7 +22,7 @@ from . import registry
 from .build import Parts, build_parts, check_objects
 from .config import Composed, ConfigError, compose
 
-_BATCH, _EPOCHS, _START = 64, (8, 30), 15  # _START: seconds of imports, in processes of their own, and of tests
+_BATCH, _EPOCHS, _START = 64, (8, 30), 15  # _START: about the seconds of imports and tests
 _ENOUGH_CLASSES = 6  # so that, without two for validation, four remain
 
 
